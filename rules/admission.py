@@ -21,14 +21,12 @@ Key = tuple[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """A ConfigMap with rules, without its text."""
+    """A ConfigMap with rules."""
 
     namespace: str
     name: str
     created: str
     """`metadata.creationTimestamp`."""
-    characters: int
-    """Of its rules files."""
 
     @property
     def key(self) -> Key:
@@ -40,6 +38,7 @@ class Candidate:
 class Size:
     """What the rules of a ConfigMap take of the limits."""
 
+    characters: int
     rules: int
     pattern_memory: int
     """Bytes of its compiled regular expressions."""
@@ -72,12 +71,6 @@ def to_read(present: Iterable[Candidate], limits: Limits) -> Admission:
             )
     admission.left = within
     admission.divide({each.key: 1 for each in within}, "team_config_maps", "ConfigMaps with rules")
-    for each in admission.left:
-        if each.characters > limits.team_text:
-            admission.refused[each.key] = limits.exceeded("team_text", each.characters)
-    admission.drop()
-    sizes = {each.key: each.characters for each in admission.left}
-    admission.divide(sizes, "team_text", "characters of rules", own=limits.team_text_all)
     return admission.result()
 
 
@@ -85,6 +78,8 @@ def to_use(read: Iterable[Candidate], sizes: Mapping[Key, Size], limits: Limits)
     """Return which of the ConfigMaps that were read are in use; `sizes` has those that load."""
     admission = _Admission(limits)
     admission.left = [each for each in read if each.key in sizes]
+    characters = {key: size.characters for key, size in sizes.items()}
+    admission.divide(characters, "team_text", "characters of rules", own=limits.team_text_all)
     memory = {key: size.pattern_memory for key, size in sizes.items()}
     admission.divide(memory, "team_pattern_memory", "bytes of compiled regular expressions")
     rules = {key: size.rules for key, size in sizes.items()}

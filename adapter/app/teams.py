@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from prometheus_client import CollectorRegistry
 
@@ -16,23 +17,22 @@ from adapter.clients.held import Held
 from adapter.clients.kubernetes import Kube
 from adapter.clients.prometheus import Prometheus
 from adapter.clients.rights import Right, Rights
-from adapter.cluster.value_index import ValueIndex
 from adapter.cluster.watch_cache import Content, WatchCaches
 from adapter.series.generation import Generation
 from adapter.settings import Settings
 from adapter.teams import config_maps
-from adapter.teams.config_maps import Texts, Watched
+from adapter.teams.config_maps import ConfigMapIndex, Watched
 from adapter.teams.reports import Reports
 from adapter.teams.rules import TeamRules
 from rules.kinds import Kinds
-from rules.teams import QUERY_TIMEOUT, SOURCE, ConfigMap
+from rules.teams import QUERY_TIMEOUT, SOURCE
 
 _CONSEQUENCE = "the rules of teams have no effect"
 _UNANNOTATED = "the annotation that --team-rules-status writes is missing"
 _QPS, _BURST = 5.0, 50
 """Of requests for Events and annotations, which delay no others."""
-_READ_QPS, _READ_BURST = 20.0, 100
-"""Of requests for ConfigMaps whose text was not kept."""
+_READ_QPS, _READ_BURST = 200.0, 400
+"""Of requests for the texts of ConfigMaps, one at a time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,12 +64,12 @@ async def connect(
 ) -> Teams:
     """Start to watch the ConfigMaps."""
     limits = settings.limited.limits
-    texts = Texts(limits)
-    content: Content[ValueIndex[Watched]] = Content(
-        index=ValueIndex,
-        parse=texts.parse,
-        metadata_only=False,
+    content: Content[ConfigMapIndex] = Content(
+        index=ConfigMapIndex,
+        parse=config_maps.parse,
+        metadata_only=True,
         labels=settings.rules.team_selector,
+        suffix="/metadata",
         unwatched=f"not watched, so {_CONSEQUENCE}",
     )
     caches = WatchCaches(kube, content, metrics=watch_metrics)
@@ -89,19 +89,19 @@ async def connect(
     )
     reading = kube.with_rate(qps=_READ_QPS, burst=_READ_BURST)
 
-    async def fetch(watched: Watched) -> tuple[Watched, ConfigMap] | None:
-        """Return a ConfigMap; by a list, because the right to list is there. See `TeamRules`."""
+    async def fetch(watched: Watched) -> Mapping[str, Any] | None:
+        """Return the document of a ConfigMap. A list needs no right beside that of the watch."""
         namespace, name = watched.key
-        selector = {"fieldSelector": f"metadata.name={name}"}
-        document = await reading.get(config_maps.collection(namespace), selector)
+        path = config_maps.collection(namespace)
+        found = await reading.get(path, {"fieldSelector": f"metadata.name={name}"})
         try:
-            return next(map(config_maps.read, document["items"] or ()), None)
+            items: Sequence[Mapping[str, Any]] = found["items"] or ()
+            return next(iter(items), None)
         except (AttributeError, KeyError, TypeError) as error:
-            raise errors.Broken(f"{namespace}/{name}: not a list: {error!r}") from error
+            raise errors.Broken(f"GET {path}: the response is not a list: {error!r}") from error
 
     rules = TeamRules(
         functools.partial(caches.index, kind),
-        texts,
         fetch,
         label=settings.rules.team_label,
         limits=limits,

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -17,6 +18,8 @@ from rules.query import catalog, resource
 from rules.query.catalog import Catalog, Listing
 from rules.query.resource import ResourceQueries
 from rules.ruleset import CompiledRule, RuleSet
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -36,6 +39,8 @@ class Generation:
     """Those that belong to `listings`: newer ones would call labels known that no query uses."""
     catalog: Catalog
     series_by_metric: SeriesByMetric
+    problem: str = ""
+    """Why the rules of the team have no effect; empty if they have."""
 
     def of(self, namespace: str) -> Generation:
         """Return what requests in a namespace see."""
@@ -85,7 +90,19 @@ def build(
 
 
 def _of_team(cluster: Generation, ruleset: RuleSet, team: RuleSet) -> Generation:
-    """Return what a team sees: `ruleset` are all its rules, `team` only its own."""
+    """Return what a team sees: `ruleset` are all its rules, `team` only its own.
+
+    Whatever goes wrong leaves it with the rules of the cluster, and affects no other team.
+    """
+    try:
+        return _with_team(cluster, ruleset, team)
+    except Exception as error:
+        log.exception("the rules of a team cannot be used")
+        problem = f"the rules of the namespace cannot be used ({type(error).__name__})"
+        return replace(cluster, problem=f"{problem}: simplify them")
+
+
+def _with_team(cluster: Generation, ruleset: RuleSet, team: RuleSet) -> Generation:
     narrow = {
         rule.index: cluster.listings[rule.index]
         for rule in team.all

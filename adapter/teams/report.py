@@ -46,11 +46,11 @@ class Report:
 
     @property
     def status(self) -> str:
-        """The same in a line; empty while the rules are not in use yet."""
+        """The same in a line; empty if there is nothing to say yet."""
         if self.state == REFUSED:
             return shorten(f"refused: {'; '.join(self.problems)}", _MAX_STATUS)
         if self.state == UNREAD or not self.rules:
-            return ""
+            return "; ".join(self.problems)
         named = ", ".join(self.metrics[:_MAX_NAMED]) or "none yet"
         more = len(self.metrics) - _MAX_NAMED
         in_use = (
@@ -73,7 +73,8 @@ def of(states: Iterable[tuple[Watched, State]], view: Generation) -> Iterator[Re
         key = "/".join(watched.key)
         rules = () if state.problem or state.unread else own.get(key, ())
         found = metrics.get(key, ()) if rules else ()
-        problems = [state.problem] if state.problem else list(_problems(rules, found, view))
+        problem = state.problem or ("" if state.unread else view.problem)
+        problems = [problem] if problem else list(_problems(rules, found, view))
         yield Report(
             watched=watched,
             state=REFUSED if state.problem else UNREAD if state.unread else IN_USE,

@@ -137,7 +137,7 @@ class Reports:
         reason = REFUSED if each.state == report.REFUSED else WITHOUT_EFFECT
         # Without numbers: how many series there are changes with each relist.
         worded = _NUMBER.sub("", "; ".join(each.problems))
-        digest = config_maps.digest(watched.uid, watched.digest.hex(), reason, worded)
+        digest = config_maps.digest(watched.uid, reason, worded)
         if self._told.get(watched.uid) == digest:
             return True
         if not self._allowances.take((reason, namespace)):

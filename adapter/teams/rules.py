@@ -14,12 +14,12 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from adapter import errors, telemetry
 from adapter.clients.rate_limit import Allowances
-from adapter.cluster.value_index import ValueIndex
-from adapter.teams.config_maps import Texts, Watched
+from adapter.teams import config_maps
+from adapter.teams.config_maps import ConfigMapIndex, Watched
 from adapter.teams.report import State
 from rules import admission, teams
 from rules.admission import Admission, Candidate, Key, Size
@@ -29,7 +29,6 @@ from rules.errors import ConfigError
 from rules.limits import Limits
 from rules.quoting import shorten
 from rules.ruleset import RuleSet
-from rules.teams import ConfigMap
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +50,10 @@ _MAX_PROBLEM = 1000
 class _Outcome:
     """What became of one version of a ConfigMap."""
 
+    version: str
+    """`Watched.version`."""
     digest: bytes
+    """Of its rules files: most new versions have the same ones."""
     problem: str = ""
     """Why it is refused; empty if it is not."""
     size: Size | None = None
@@ -86,16 +88,15 @@ class _Plan:
 class TeamRules:
     """Rules of the ConfigMaps in `index`, which returns None while they are not known.
 
-    `texts` has the texts that the watch brought. `fetch` returns a ConfigMap whose text is not
-    there any more, or None if it does not exist; it may raise BackendError. `label` is the label
-    of all series with their namespace. `clock` is monotonic, in seconds.
+    `fetch` returns the complete document of a ConfigMap, or None if it does not exist; it may raise
+    BackendError. `label` is the label of all series with their namespace. `clock` is monotonic, in
+    seconds.
     """
 
     def __init__(
         self,
-        index: Callable[[], ValueIndex[Watched] | None],
-        texts: Texts,
-        fetch: Callable[[Watched], Awaitable[tuple[Watched, ConfigMap] | None]],
+        index: Callable[[], ConfigMapIndex | None],
+        fetch: Callable[[Watched], Awaitable[Mapping[str, Any] | None]],
         *,
         label: str,
         limits: Limits,
@@ -103,7 +104,6 @@ class TeamRules:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._index = index
-        self._texts = texts
         self._fetch = fetch
         self._label = label
         self._limits = limits
@@ -113,8 +113,8 @@ class TeamRules:
         self._allowances: Allowances[str] = Allowances(
             limits.team_config_maps, _SECONDS_FOR_CHANGE, clock=clock
         )
-        self._seen: tuple[ValueIndex[Watched] | None, int] = None, 0
-        """The index, and what it had, when it was compared last."""
+        self._seen: tuple[ConfigMapIndex | None, int] = None, 0
+        """The index, and its number of changes, when it was compared last."""
         self._again = False
         """Whether something is to be read although nothing has changed."""
         self._plan: _Plan | None = None
@@ -145,16 +145,15 @@ class TeamRules:
 
         After a second, what was read is put to use, and what has changed meanwhile is compared.
         """
-        index, parsed = self._index(), self._texts.parsed
-        if index is None or (self._seen == (index, parsed) and not self._again):
+        index = self._index()
+        if index is None or (self._seen == (index, index.changes) and not self._again):
             return False
-        self._seen, self._again = (index, parsed), False
+        self._seen, self._again = (index, index.changes), False
         # Most is done in threads: there may be 100 000 ConfigMaps, and one may take half a second.
         plan = await asyncio.to_thread(self._planned, list(index.values()))
         self._plan, admitted = plan, set(plan.reading.admitted)
         self._outcomes = {key: each for key, each in self._outcomes.items() if key in admitted}
         self._unread = Counter(each.candidate.namespace for each in plan.due)
-        self._texts.retain({each.key for each in plan.due}, parsed)
         ends, unfinished, read = self._clock() + _INTERVAL, False, Counter[str]()
         for each in plan.due:
             if unfinished := self._clock() >= ends:
@@ -220,11 +219,9 @@ class TeamRules:
             raise RuntimeError("the rules of teams are not loaded yet")
         if self._plan is None:
             return errors.Degradation("the ConfigMaps with rules of teams cannot be listed")
-        counts = self._counts()
-        text = (
-            f"{sum(self._plan.counts.values())} ConfigMaps of {len(self._plan.watched)} namespaces, "
-            f"{counts[REFUSED]} refused"
-        )
+        counts, total = self._counts(), sum(self._plan.counts.values())
+        namespaces = len(self._plan.watched)
+        text = f"{total} ConfigMaps of {namespaces} namespaces, {counts[REFUSED]} refused"
         return f"{text}, {counts[UNREAD]} not read yet" if counts[UNREAD] else text
 
     def _is_late(self) -> bool:
@@ -240,7 +237,7 @@ class TeamRules:
         if problem := self._plan.reading.refused.get(each.key):
             return State(problem=problem)
         outcome = self._outcomes.get(each.key)
-        if outcome is None or outcome.digest != each.digest:
+        if outcome is None or outcome.version != each.version:
             return State(unread=True)
         return State(problem=outcome.problem or self._using.refused.get(each.key, ""))
 
@@ -270,7 +267,7 @@ class TeamRules:
         turns = self._reads.copy()
         for key in reading.admitted:
             each, outcome = by_key[key], self._outcomes.get(key)
-            known = outcome is not None and outcome.digest == each.digest
+            known = outcome is not None and outcome.version == each.version
             if not known or (key in wanted and outcome is not None and outcome.ruleset is None):
                 due.append((turns[each.candidate.namespace], each))
                 turns[each.candidate.namespace] += 1
@@ -290,31 +287,38 @@ class TeamRules:
             if self._meter is not None:
                 self._meter.postponed()
             return None
-        config_map = self._texts.take(each)
-        if config_map is None:
-            try:
-                found = await self._fetch(each)
-            except errors.BackendError as error:
-                log.info("the ConfigMap %s/%s cannot be read yet: %s", *each.key, error)
-                return None
-            if found is None or found[0].digest != each.digest:
-                return None  # the watch is about to say so
-            config_map = found[1]
-        return await asyncio.to_thread(self._load, config_map, each.digest)
+        try:
+            document = await self._fetch(each)
+        except errors.BackendError as error:
+            log.info("the ConfigMap %s/%s cannot be read yet: %s", *each.key, error)
+            return None
+        if document is None:
+            return None  # the watch is about to say so
+        return await asyncio.to_thread(self._load, each, document, self._outcomes.get(each.key))
 
-    def _load(self, config_map: ConfigMap, digest: bytes) -> _Outcome:
+    def _load(
+        self, each: Watched, document: Mapping[str, Any], before: _Outcome | None
+    ) -> _Outcome:
         """Load the rules of a ConfigMap; what is wrong refuses this one alone. Blocks."""
+        config_map = config_maps.read(document)
+        digest = config_maps.digest(*itertools.chain.from_iterable(config_map.data))
+        if before is not None and before.digest == digest:
+            left_out = before.ruleset is None and not before.problem
+            if not left_out or each.key not in self._using.admitted:
+                return replace(before, version=each.version)
         try:
             ruleset = teams.load(config_map, label=self._label, limits=self._limits)
         except ConfigError as error:
-            problem = str(error)
-        else:
-            log.info("the rules of the ConfigMap %s are loaded", config_map)
-            size = Size(rules=len(ruleset.all), pattern_memory=ruleset.pattern_memory)
-            return _Outcome(digest=digest, size=size, ruleset=ruleset)
-        problem = shorten(problem, _MAX_PROBLEM)
-        log.warning("the ConfigMap %s is refused: %s", config_map, problem)
-        return _Outcome(digest=digest, problem=problem)
+            problem = shorten(str(error), _MAX_PROBLEM)
+            log.warning("the ConfigMap %s is refused: %s", config_map, problem)
+            return _Outcome(version=each.version, digest=digest, problem=problem)
+        log.info("the rules of the ConfigMap %s are loaded", config_map)
+        size = Size(
+            characters=sum(len(text) for _, text in config_map.data),
+            rules=len(ruleset.all),
+            pattern_memory=ruleset.pattern_memory,
+        )
+        return _Outcome(version=each.version, digest=digest, size=size, ruleset=ruleset)
 
     async def _publish(self, plan: _Plan, request: Callable[[], None]) -> None:
         """Let those be used that the limits admit, and note which these are."""

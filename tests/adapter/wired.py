@@ -13,7 +13,7 @@ from multidict import CIMultiDict
 from prometheus_client import CollectorRegistry
 
 from adapter.api import discovery, groups, health, router
-from adapter.api.groups.group import Backend
+from adapter.api.groups.group import Backend, TeamRules
 from adapter.api.openapi import OpenApi
 from adapter.apimachinery import request_info
 from adapter.apimachinery.heads import Head
@@ -219,6 +219,7 @@ def build_router(
     *,
     resources: ResourceQueries | None = None,
     collector: CauseCollector | None = None,
+    team_rules: TeamRules | None = None,
     port: int = 6443,
     live: Sequence[health.Check] = (),
     ready: Sequence[health.Check] = (),
@@ -239,6 +240,7 @@ def build_router(
         objects=objects,
         evaluation=evaluation,
         collector=collector or CauseCollector(),
+        team_rules=team_rules,
     )
     return router.build_router(
         discovery=discovery_documents,

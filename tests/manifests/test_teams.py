@@ -107,22 +107,29 @@ def plane(
             control_plane.kubectl("delete", "--ignore-not-found", f"clusterrolebinding/{name}")
 
 
-@pytest.fixture(scope="module")
-def adapter(plane: ControlPlane, scraped: Prometheus, tmp_path_factory: Any) -> Iterator[Server]:
-    folder: Path = tmp_path_factory.mktemp("adapter")
+def server_of(plane: ControlPlane, folder: Path, prometheus: Prometheus, *flags: str) -> Server:
+    """Return an adapter with rules of teams, which is not started yet."""
     config = folder / "config.yaml"
     config.write_text(CLUSTER)
-    running = Server(
+    return Server(
         plane,
         folder / "adapter.log",
         [
             f"--config={config}",
-            f"--prometheus-url={scraped.url}",
+            f"--prometheus-url={prometheus.url}",
             "--team-rules-selector=gpu-metrics-adapter/rules=team",
-            "--team-rules-status",
             "--shutdown-delay=0s",
+            *flags,
         ],
     )
+
+
+@pytest.fixture(scope="module")
+def adapter(
+    plane: ControlPlane, scraped: Prometheus, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Server]:
+    folder = tmp_path_factory.mktemp("adapter")
+    running = server_of(plane, folder, scraped, "--team-rules-status")
     running.start()
     yield running
     running.stop()
@@ -234,3 +241,62 @@ def test_a_refused_version_has_no_effect_and_says_why(plane: ControlPlane, adapt
     assert report(plane, "team-x")["count"] == 0
     assert "CRITICAL" not in adapter.log
     assert "Traceback" not in adapter.log
+
+
+def test_restarted_replicas_have_the_same_rules_in_use(
+    plane: ControlPlane,
+    adapter: Server,
+    scraped: Prometheus,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    """The first has seen each version, the second starts when all is there."""
+    rules = {
+        "a-good": TEAM.replace("OFFSET", "1"),
+        "b-refused": "rules: [",
+        "c-large": "x" * 100_000,
+        "d-many": "rules:\n" + "- {seriesQuery: m, metricsQuery: x}\n" * 101,
+    }
+    for name in reversed(rules):
+        put(plane, "team-x", TEAM.replace("OFFSET", "2"), name=name)
+    wait_for(lambda: len(report(plane, "team-x")["items"]) == 4, "all of them", seconds=40)
+    for name, text in rules.items():
+        put(plane, "team-x", text, name=name)
+
+    def decided() -> dict[str, Any]:
+        items = report(plane, "team-x")["items"]
+        return {name: each | {"metrics": []} for name, each in items.items()}
+
+    def states() -> str:
+        found = report(plane, "team-x")
+        if "pending" in found:
+            return ""
+        return " ".join(each["state"] for each in found["items"].values())
+
+    expected = "InUse Refused Refused Refused"
+    wait_for(lambda: states() == expected, "what is in use", seconds=40)
+    before = decided()
+    second = server_of(plane, tmp_path_factory.mktemp("second"), scraped)
+    adapter.stop()
+    second.start()
+    try:
+        wait_for(lambda: states() == expected, "what is in use", seconds=40)
+        assert decided() == before
+        wait_for(lambda: queue(plane, "team-x") == "11", "the team's metric", seconds=40)
+    finally:
+        second.stop()
+        adapter.start()
+        plane.kubectl("delete", "configmap", *rules, "--namespace=team-x")
+
+
+def test_who_may_view_a_namespace_may_read_what_became_of_its_rules(
+    plane: ControlPlane, adapter: Server
+) -> None:
+    user = plane.user("viewer")
+    plane.kubectl(
+        "create", "rolebinding", "viewer", "--clusterrole=view", "--user=viewer", "-n=team-x"
+    )
+    path = "/apis/custom.metrics.k8s.io/v1beta1/namespaces/{}/teamrules".format
+
+    # The API server aggregates ClusterRoles in the background.
+    wait_for(lambda: user.request("GET", path("team-x")).status == 200, "the right", seconds=20)
+    assert user.request("GET", path("team-y")).status == 403

@@ -12,7 +12,6 @@ SMALL = limits.DEFAULT.with_values(
     {
         "team-config-maps": 4,
         "team-config-maps-all": 10,
-        "team-text": 100,
         "team-text-all": 600,
         "team-rules": 5,
         "team-rules-all": 12,
@@ -22,17 +21,12 @@ SMALL = limits.DEFAULT.with_values(
 )
 
 
-def candidate(name: str, namespace: str = "a", created: int = 0, characters: int = 1) -> Candidate:
-    return Candidate(
-        namespace=namespace,
-        name=name,
-        created=f"2026-01-01T00:00:{created:02}Z",
-        characters=characters,
-    )
+def candidate(name: str, namespace: str = "a", created: int = 0) -> Candidate:
+    return Candidate(namespace=namespace, name=name, created=f"2026-01-01T00:00:{created:02}Z")
 
 
-def size(rules: int, pattern_memory: int = 0) -> Size:
-    return Size(rules=rules, pattern_memory=pattern_memory)
+def size(rules: int, pattern_memory: int = 0, characters: int = 1) -> Size:
+    return Size(characters=characters, rules=rules, pattern_memory=pattern_memory)
 
 
 def read(*candidates: Candidate) -> Admission:
@@ -70,18 +64,14 @@ def test_many_config_maps_of_one_namespace_leave_the_others_theirs():
     assert {namespace for namespace, _ in found.refused} == {"many"}
 
 
-def test_a_text_beyond_the_limit_is_refused_and_takes_nothing():
-    texts = [candidate(f"t{each}", f"n{each // 4}", characters=100) for each in range(8)]
-    large = candidate("large", characters=101)
+def test_texts_beyond_the_limit_of_all_are_refused_by_shares():
+    old = [candidate(f"o{each}", "old") for each in range(6)]
+    young = candidate("young", "young", created=9)
 
-    found = read(large, *texts)
+    found = used([*old, young], {each.name: size(0, characters=150) for each in (*old, young)})
 
-    assert found.refused["a", "large"].startswith("has 101 characters; the limit")
-    assert len(found.admitted) == 6
-    assert all(
-        "--limit=team-text-all" in found.refused[each]
-        for each in found.refused.keys() - {large.key}
-    )
+    assert names(found.admitted) == "o0 o1 o2 young"
+    assert "more than 600 characters of rules (--limit=team-text-all)" in found.refused["old", "o3"]
 
 
 def test_rules_beyond_the_limit_are_refused_as_a_whole_and_leave_room_for_fewer():
@@ -116,16 +106,13 @@ def test_what_is_admitted_does_not_depend_on_the_order():
     generator = random.Random(41)
     for _ in range(2_000):
         maps = [
-            candidate(
-                f"c{number}",
-                generator.choice("abcd"),
-                created=generator.randrange(3),
-                characters=generator.choice((1, 60, 100, 101)),
-            )
+            candidate(f"c{number}", generator.choice("abcd"), created=generator.randrange(3))
             for number in range(generator.randrange(25))
         ]
         sizes = {
-            each.name: size(generator.randrange(1, 7), generator.randrange(60))
+            each.name: size(
+                generator.randrange(1, 7), generator.randrange(60), generator.randrange(100)
+            )
             for each in maps
             if generator.random() < 0.8
         }

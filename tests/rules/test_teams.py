@@ -11,7 +11,7 @@ from rules import ruleset, teams
 from rules.admission import Key
 from rules.errors import ConfigError, PlanError
 from rules.kinds import PODS, Kinds
-from rules.query import plan, scope
+from rules.query import catalog, plan, scope
 from rules.query.catalog import Catalog, Listing, Series
 from rules.query.confined import confine
 from rules.query.plan import Objects
@@ -215,6 +215,30 @@ def test_a_namespace_sees_the_rules_of_the_cluster_and_its_own():
     assert (found["pods/m"], found["pods/n"]) == (True, False)
     assert built.catalog.team is None
     assert len(built.rules) == 5
+
+
+def test_a_team_whose_metrics_cannot_be_built_has_those_of_the_cluster(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cluster = ruleset.load([("c.yaml", f"rules:\n{rule('m')}")])
+    merged = teams.merge(
+        cluster, loaded(config_map(rule("n")), config_map(rule("o"), namespace="b"))
+    )
+    build = catalog.build
+
+    def failing(own: RuleSet, *more: Any) -> Catalog:
+        if [each.pinned_series for each in own.all] == ["n"]:
+            raise RecursionError
+        return build(own, *more)
+
+    monkeypatch.setattr(catalog, "build", failing)
+    built = generation.build(merged, {}, {}, KINDS)
+
+    assert built.of("a").catalog.entry(PODS, "m")
+    assert built.of("a").catalog.entry(PODS, "n") is None
+    assert "RecursionError" in built.of("a").problem
+    assert built.of("b").catalog.entry(PODS, "o")
+    assert built.of("b").problem == ""
 
 
 def test_external_metrics_exist_in_the_namespace_only():

@@ -76,3 +76,25 @@ async def test_a_limit_without_flags_gives_no_advice():
 
     with pytest.raises(errors.TimedOut, match=r"in 10 s$"):
         await bucket.take(5.0)
+
+
+def test_what_one_key_uses_is_not_taken_from_another():
+    clock = Clock(100.0)
+    allowances = rate_limit.Allowances(2, 10.0, clock=clock)
+
+    assert [allowances.take("a") for _ in range(3)] == [True, True, False]
+    assert allowances.take("b")
+    clock.now += 4.0
+    assert not allowances.take("a")
+    clock.now += 6.0
+    assert [allowances.take("a") for _ in range(2)] == [True, False]
+
+
+def test_allowances_are_kept_only_while_they_are_used():
+    clock = Clock(100.0)
+    allowances = rate_limit.Allowances(2, 10.0, clock=clock)
+    for number in range(100):
+        allowances.take(number)
+        clock.now += 11.0
+
+    assert len(allowances._used) == 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import pickle
 import random
 from collections.abc import Iterator
 from typing import Any
@@ -9,12 +11,12 @@ from typing import Any
 import pytest
 
 from adapter import errors
-from adapter.cluster.value_index import ValueIndex
 from adapter.teams import config_maps
-from adapter.teams.config_maps import Texts, Watched
+from adapter.teams.config_maps import ConfigMapIndex, Watched
 from adapter.teams.report import State
 from adapter.teams.rules import TeamRules
 from rules import limits, teams
+from rules.admission import Key
 from rules.causes.cause import Reason
 from rules.limits import Limits
 from rules.teams import ConfigMap
@@ -27,6 +29,9 @@ RULE = """\
 SMALL = limits.DEFAULT.with_values(
     {"team-config-maps": 3, "team-rules": 4, "team-rules-all": 9, "team-text": 2_000}
 )
+
+
+VERSIONS = itertools.count()
 
 
 def text(*names: str) -> str:
@@ -48,19 +53,17 @@ def document(
 
 
 class Replica:
-    """Watch cache of ConfigMaps and the rules of teams; `objects` is what the API server has."""
+    """Watch of ConfigMaps and the rules of teams; `objects` is what the API server has."""
 
     def __init__(self, limits: Limits = SMALL, *, began: float = 0.0) -> None:
-        self.objects: dict[tuple[str, str], dict[str, Any]] = {}
-        self.texts = Texts(limits)
-        self.index: ValueIndex[Watched] | None = ValueIndex()
+        self.objects: dict[Key, dict[str, Any]] = {}
+        self.index: ConfigMapIndex | None = ConfigMapIndex()
         self.now = began
-        self.fetched: list[tuple[str, str]] = []
+        self.fetched: list[Key] = []
         self.requests = 0
         self.failure: Exception | None = None
         self.rules = TeamRules(
             lambda: self.index,
-            self.texts,
             self.fetch,
             label="namespace",
             limits=limits,
@@ -70,21 +73,21 @@ class Replica:
     def put(self, *documents: dict[str, Any]) -> None:
         assert self.index is not None
         for each in documents:
-            item = self.texts.parse(each)
+            metadata = {**each["metadata"], "resourceVersion": str(next(VERSIONS))}
+            item = config_maps.parse({"metadata": metadata})
             self.objects[item.namespace, item.name] = each
             self.index.put(item)
 
     def remove(self, *key: str) -> None:
         assert self.index is not None
-        item = self.texts.parse(self.objects.pop((key[0], key[1])))
-        self.index.remove(item.namespace, item.name)
+        del self.objects[key[0], key[1]]
+        self.index.remove(*key)
 
-    async def fetch(self, watched: Watched) -> tuple[Watched, ConfigMap] | None:
+    async def fetch(self, watched: Watched) -> dict[str, Any] | None:
         self.fetched.append(watched.key)
         if self.failure is not None:
             raise self.failure
-        found = self.objects.get(watched.key)
-        return None if found is None else config_maps.read(found)
+        return self.objects.get(watched.key)
 
     async def settle(self) -> None:
         """Let everything be read that is due, and let it be used."""
@@ -174,13 +177,13 @@ async def test_a_namespace_is_pending_while_others_are_read() -> None:
     replica = Replica()
     replica.put(*(document(text("m"), namespace=each) for each in "abc"))
     seen: list[bool] = []
-    take = replica.texts.take
+    fetch = replica.rules._fetch
 
-    def noted(watched: Watched) -> ConfigMap | None:
+    async def noted(watched: Watched) -> Any:
         seen.append(all(replica.rules.pending(each) for each in "abc"))
-        return take(watched)
+        return await fetch(watched)
 
-    replica.texts.take = noted  # type: ignore[method-assign]
+    replica.rules._fetch = noted
     await replica.rules.look(replica.request)
 
     assert seen == [True] * 3
@@ -223,7 +226,7 @@ async def test_only_what_changes_is_read_again(monkeypatch: pytest.MonkeyPatch) 
     assert replica.requests == 2
 
 
-async def test_a_free_place_is_taken_by_one_whose_text_was_not_kept() -> None:
+async def test_a_free_place_is_taken_by_one_that_was_not_read() -> None:
     replica = Replica()
     for number in range(4):
         replica.put(
@@ -232,7 +235,7 @@ async def test_a_free_place_is_taken_by_one_whose_text_was_not_kept() -> None:
     await replica.settle()
     assert sorted(replica.in_use) == ["a/c0", "a/c1", "a/c2"]
     assert "(--limit=team-config-maps)" in replica.states()["c3"].problem
-    assert not replica.fetched
+    assert ("a", "c3") not in replica.fetched
 
     replica.remove("a", "c0")
     replica.failure = errors.Unreachable("down")
@@ -242,7 +245,7 @@ async def test_a_free_place_is_taken_by_one_whose_text_was_not_kept() -> None:
     await replica.settle()
 
     assert replica.in_use == {"a/c1": ["m1"], "a/c2": ["m2"], "a/c3": ["m3"]}
-    assert set(replica.fetched) == {("a", "c3")}
+    assert replica.fetched[:4] == [("a", "c0"), ("a", "c1"), ("a", "c2"), ("a", "c3")]
 
 
 async def test_rules_that_the_limit_left_out_are_read_again_when_there_is_room() -> None:
@@ -261,30 +264,18 @@ async def test_rules_that_the_limit_left_out_are_read_again_when_there_is_room()
     assert replica.in_use == {"a/old": ["m"], "a/young": ["o", "p", "q"]}
 
 
-async def test_no_text_is_kept_that_is_not_to_be_read() -> None:
+async def test_what_is_kept_of_one_that_is_refused_is_short() -> None:
     replica = Replica()
     replica.put(
-        document("x" * 2_001, name="large"),
-        document("rules: [", name="bad", **{"notes.txt": "y" * 100_000}),
-        document(text("m"), name="good"),
+        document("x" * 100_000, name="large"),
+        document("rules:\n" + "- {x: y}\n" * 200, name="bad"),
+        document("rules: [", name="with-notes", **{"notes.txt": "y" * 100_000}),
     )
-    kept = [each.config_map for each in replica.texts._kept.values()]
-    assert {each.name for each in kept} == {"bad", "good"}
-    assert not any(name == "notes.txt" for each in kept for name, _ in each.data)
-
     await replica.settle()
 
-    assert not replica.texts._kept
-    assert replica.texts._characters == 0
-    assert replica.states()["large"].problem.startswith("has 2001 characters")
-
-
-async def test_the_texts_that_wait_are_limited_together() -> None:
-    few = limits.DEFAULT.with_values({"team-text-all": 1_000})
-    replica = Replica(few)
-    replica.put(*(document("x" * 600, name=name) for name in ("a", "b")))
-
-    assert [each.config_map.name for each in replica.texts._kept.values()] == ["a"]
+    assert all(each.problem for each in replica.states().values())
+    assert "has 100000 characters" in replica.states()["large"].problem
+    assert len(pickle.dumps((replica.rules._outcomes, replica.rules._plan))) < 5_000
 
 
 async def test_a_namespace_with_many_changes_delays_only_itself() -> None:
