@@ -126,6 +126,10 @@ class PlanError(RulesError):
     """A query that cannot be built, or PromQL that does not parse."""
 
 
+class TooComplexError(PlanError):
+    """PromQL that is too large or nested too deeply to be analysed; Prometheus may accept it."""
+
+
 class AmbiguousSampleError(RulesError):
     """Several samples for one object where the rule has `aggregate: error`."""
 

@@ -146,12 +146,16 @@ class Limits:
                 beyond=beyond,
             )
 
-    def exceeded(self, field_name: str, size: int) -> str:
-        """Return the sentence for something that exceeds a limit, with the way back."""
+    def exceeded(self, field_name: str, size: int | None = None) -> str:
+        """Return the sentence for something that exceeds a limit, with the way back.
+
+        `size` is None where the exact size is not computed.
+        """
         each = next(each for each in self.table() if each.name == name_of(field_name))
+        has = f"more than {each.value}" if size is None else size
         return (
-            f"has {size} {each.unit}; the limit for {each.what} is {each.value}: reduce it, or "
-            f"start the adapter with --limit={each.name}={size}"
+            f"has {has} {each.unit}; the limit for {each.what} is {each.value}: reduce it, or "
+            f"start the adapter with --limit={each.name}={size or 'NUMBER'}"
         )
 
     def with_values(self, values: Mapping[str, int]) -> Limits:

@@ -16,12 +16,12 @@ import re2
 from rules.errors import PatternError
 from rules.quoting import shorten
 
-_MAX_MEMORY = 64 << 20
+_MAX_MEMORY = 48 << 20
 """Bytes. Go allows 3.4 million instructions, and RE2's default of 8 MiB only 0.7 million, of which
-it needs more: it matches bytes, so `\\pL` takes 1200. 64 MiB allow about 4 million."""
+it needs more: it matches bytes, so `\\pL` takes 1200. 48 MiB allow about 1.5 million."""
 _MIN_MEMORY = 1 << 10
 """Enough for the patterns of most rules."""
-_BYTES_OF_INSTRUCTION = 24
+_BYTES_OF_INSTRUCTION = 32
 """Of the memory that RE2 must have to compile a pattern."""
 _MAX_CACHED = 64 << 10
 """Bytes of the largest pattern that stays in the cache of re2, which keeps 128."""
@@ -100,31 +100,32 @@ class Expansion:
 
 
 class Budget:
-    """Memory that the patterns of one set of rules may take together.
+    """Memory that the patterns of one set of rules may take together, in bytes.
 
     With `minimal`, no pattern gets more than its program needs, so that matching allocates nothing
     beyond the budget. Without it, RE2 may use the rest to remember states, which is faster.
+    `beyond` is what messages say about a pattern that exceeds the budget.
     """
 
-    def __init__(self, memory: int = _MAX_MEMORY, *, minimal: bool = False) -> None:
-        self._memory = memory
+    def __init__(
+        self, memory: int = _MAX_MEMORY, *, minimal: bool = False, beyond: str = ""
+    ) -> None:
         self._left = memory
         self._minimal = minimal
+        self._beyond = beyond or f"all patterns together may take {memory} bytes"
 
     def regexp(self, text: str) -> tuple[Any, int]:
         """Return the compiled RE2 and the bytes that it takes. Raises PatternError."""
         memory = min(_MIN_MEMORY, self._left) if self._minimal else self._left
-        if 8 * len(text) > self._left:  # each character takes more
-            memory = self._left = 0
-        while (regexp := self._compiled(text, memory)) is None:
-            if memory >= self._left:
-                # What would come close to the budget again takes a second.
-                self._left = min(self._left, _MAX_CACHED)
-                reason = "pattern too large - compile failed"
-                if memory < _MAX_MEMORY:
-                    reason += f": all patterns together may take {self._memory} bytes"
-                raise _error(text, reason)
-            memory = min(2 * memory, self._left)
+        # Each character takes more than 8 bytes; RE2 takes 0 bytes for no limit.
+        regexp = None
+        if self._left >= max(_MIN_MEMORY, 8 * len(text)):
+            while (regexp := self.compiled(text, memory)) is None and memory < self._left:
+                memory = min(2 * memory, self._left)
+        if regexp is None:
+            # What would come close to the budget again takes a second.
+            self._left = min(self._left, _MAX_CACHED)
+            raise _error(text, f"pattern too large: {self._beyond}")
         if memory > _MAX_CACHED:
             re2.purge()
         if not self._minimal:
@@ -133,7 +134,7 @@ class Budget:
         return regexp, memory
 
     @staticmethod
-    def _compiled(text: str, memory: int) -> Any:
+    def compiled(text: str, memory: int) -> Any:
         """Return the compiled RE2; None if that takes more memory."""
         options = re2.Options()
         options.log_errors = False  # PatternError reports them
@@ -147,14 +148,19 @@ class Budget:
             raise _error(text, reason.decode(errors="replace")) from error
 
 
+def check(text: str) -> None:
+    """Raise PatternError for what RE2 refuses, except for its size."""
+    Budget.compiled(text, _MAX_CACHED)
+
+
 def compile(  # noqa: A001 (patterns.compile, as re.compile)
     text: str, budget: Budget | None = None
 ) -> Pattern:
     r"""Compile a regular expression of Go's syntax (https://github.com/google/re2/wiki/Syntax).
 
     Raises PatternError for what RE2 refuses; for `\C` and non-ASCII group names, which Go refuses;
-    and for more than about 4 million instructions (`\pL{1000}` four times), which Go may accept, or
-    more than the budget.
+    and for more than the budget, by default about 1.5 million instructions (`\pL{1000}`), which Go
+    may accept.
     """
     if _depth(text) > _MAX_DEPTH:
         raise _error(text, "expression nests too deeply")

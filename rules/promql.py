@@ -9,22 +9,26 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 import promql_parser
 
-from rules.errors import PlanError
+from rules import syntax
+from rules.errors import PlanError, TooComplexError
 from rules.quoting import quote
+from rules.syntax import Expression, Matcher, VectorSelector
 
 _CLASSIC_LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*", re.ASCII)
 _CLASSIC_NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*", re.ASCII)
-OPERATORS = {
-    "MatchOp.Equal": "=",
-    "MatchOp.NotEqual": "!=",
-    "MatchOp.Re": "=~",
-    "MatchOp.NotRe": "!~",
-}
 _MAX_TOKENS = 2000
+_MAX_TEXT = 64 << 10
+_MAX_DEPTH = 128
+"""Levels that the parser gets: a query of a team may have 50, and twice as many if confined."""
+_MAX_SHOWN = 64
+"""Characters of a string that the parser gets as it is."""
+_STAND_IN = "\ue000"
+"""Begins the strings that stand for others: a character that no name outside quotes has."""
+_OPERATORS = frozenset("+ - * / % ^ < > [ and or unless atan2".split())  # noqa: SIM905
+"""Tokens that add a level to the expressions beside them: `[` ends that of a range vector."""
 # An unclosed string or bracket ends with the text. If it did not match, its end would be searched
 # for again at each of the quotes in it, which takes a minute for 40 kB.
 _TOKEN = re.compile(
@@ -47,33 +51,31 @@ _KEYWORD = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Matcher:
-    """One label matcher; the metric name is the label `__name__`."""
+def parse(query: str) -> Expression:
+    """Parse a query into a syntax tree.
 
-    label: str
-    operator: str
-    """`=`, `!=`, `=~` or `!~`."""
-    value: str
-
-
-def parse(query: str) -> promql_parser.Expr:
-    """Parse a query into a syntax tree, for inspection only.
-
-    Raises PlanError with the reason of promql-parser, and for more than 2000 tokens: its time is
-    quadratic in them, and deep nesting crashes the process.
+    Raises PlanError with the reason of promql-parser, and TooComplexError for what it could not
+    parse in a few milliseconds and megabytes: it copies the subtree of each node, compiles regular
+    expressions, and ends the process where expressions nest too deeply.
     """
     tokens, count = [], 0
     for kind, token in _tokens(query):
-        tokens.append((kind, token))
-        count += kind not in {"comment", "space"}
+        if kind != "comment":
+            tokens.append((kind, token))
+            count += kind != "space"
         if count > _MAX_TOKENS:  # the rest of a long text is not read
-            raise PlanError(f"it has more than {_MAX_TOKENS} tokens, too many to check")
-    # promql-parser reads escapes in raw strings, which have none.
-    text = "".join(quote(token[1:-1]) if kind == "raw" else token for kind, token in tokens)
+            raise TooComplexError(f"it has more than {_MAX_TOKENS} tokens, too many to check")
+    if (depth := _most_levels(tokens)) > _MAX_DEPTH:
+        raise TooComplexError(
+            f"it nests {depth} operators, functions and parentheses, more than {_MAX_DEPTH}"
+        )
+    hidden = _HiddenStrings()
+    text = "".join(hidden.shown(tokens))
+    if len(text) > _MAX_TEXT:
+        raise TooComplexError(f"it has more than {_MAX_TEXT} characters beside its strings")
     try:
-        return promql_parser.parse(text)
-    except ValueError as error:
+        return syntax.convert(promql_parser.parse(text), hidden.values)
+    except (ValueError, OverflowError) as error:
         raise PlanError(str(error)) from error
 
 
@@ -87,17 +89,13 @@ def selector(text: str) -> tuple[Matcher, ...]:
         parsed = parse(in_expression(text))
     except PlanError as error:
         raise PlanError(f"{text!r} is not a series selector: {error}") from error
-    if not isinstance(parsed, promql_parser.VectorSelector) or parsed.offset or parsed.at:
+    if not isinstance(parsed, VectorSelector) or parsed.offset or parsed.at:
         raise PlanError(
             f"{text!r} is another expression, not a series selector: "
             'write a name, matchers in braces, or both (up{job="x"})'
         )
     name = [Matcher(label="__name__", operator="=", value=parsed.name)] if parsed.name else []
-    others = (
-        Matcher(label=each.name, operator=OPERATORS[str(each.op)], value=each.value)
-        for each in parsed.matchers.matchers
-    )
-    return (*name, *others)
+    return (*name, *parsed.matchers)
 
 
 def pinned_name(matchers: Iterable[Matcher]) -> str | None:
@@ -212,6 +210,82 @@ def _tokens(text: str) -> Iterator[tuple[str, str]]:
         yield match.lastgroup, match[0]
 
 
+class _Level:
+    """What is known of the operands between two parentheses, while they are read."""
+
+    def __init__(self) -> None:
+        self.operators = 0
+        """Number since the last comma: in a chain, all are around the first operand."""
+        self.inner = 1
+        """Levels of the deepest operand."""
+        self.deepest = 0
+        """Levels of the arguments before the last comma."""
+
+    def levels(self) -> int:
+        return max(self.deepest, self.operators + self.inner)
+
+
+def _most_levels(tokens: _Tokens) -> int:
+    """Return a number that the depth of the syntax tree does not exceed."""
+    opened, in_braces, last = [_Level()], False, ""
+    for kind, each in tokens:
+        level = opened[-1]
+        if kind == "brace":
+            in_braces = each == "{"
+        elif in_braces or kind != "other":
+            pass
+        elif each == "(":
+            opened.append(_Level())
+        elif each == ")" and len(opened) > 1:
+            opened.pop()
+            opened[-1].inner = max(opened[-1].inner, level.levels() + 1)
+        elif each == ",":
+            level.deepest, level.operators, level.inner = level.levels(), 0, 1
+        else:
+            # The second character of ==, <= and >= is no operator of its own.
+            equals = each == "=" and last not in {"=", "<", ">"}
+            level.operators += equals or each.lower() in _OPERATORS
+        last = each
+    while len(opened) > 1:
+        inner = opened.pop().levels() + 1
+        opened[-1].inner = max(opened[-1].inner, inner)
+    return opened[0].levels()
+
+
+class _HiddenStrings:
+    """Strings that the parser does not get, because it would copy or compile them."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, str] = {}
+        """What stands for a string -> the string."""
+
+    def shown(self, tokens: _Tokens) -> Iterator[str]:
+        """Yield the text of the tokens, with stand-ins. Raises PlanError."""
+        for kind, token in tokens:
+            if kind == "raw":
+                # promql-parser reads escapes in raw strings, which have none.
+                token = quote(token[1:-1])  # noqa: PLW2901 (its value stays)
+            if kind in {"raw", "string"} and _is_hidden(token):
+                yield self._stand_in(token)
+            else:
+                yield " " if kind == "space" else token
+
+    def _stand_in(self, token: str) -> str:
+        try:
+            parsed = promql_parser.parse(token)
+        except ValueError as error:
+            raise PlanError(str(error)) from error
+        assert isinstance(parsed, promql_parser.StringLiteral)
+        name = f"{_STAND_IN}{len(self.values)}"
+        self.values[name] = parsed.val
+        return f'"{name}"'
+
+
+def _is_hidden(token: str) -> bool:
+    long = len(token) > _MAX_SHOWN or "\\" in token or "{" in token or _STAND_IN in token
+    return long and len(token) > 1 and token[0] == token[-1]
+
+
 def label(name: str) -> str:
     """Return a label name as PromQL source: quoted unless it is a classic name."""
     return name if _CLASSIC_LABEL.fullmatch(name) else quote(name)
@@ -220,12 +294,3 @@ def label(name: str) -> str:
 def matcher(name: str, operator: str, value: str) -> str:
     """Return one matcher as PromQL source: `pod="x"`."""
     return f"{label(name)}{operator}{quote(value)}"
-
-
-def problem_of(query: str) -> str | None:
-    """Return why promql-parser refuses `query`; None if it does not."""
-    try:
-        parse(query)
-    except PlanError as error:
-        return str(error)
-    return None

@@ -27,6 +27,7 @@ from rules.errors import (
     TemplateSyntaxError,
 )
 from rules.kinds import PODS, Kinds
+from rules.syntax import Matcher
 
 QUERY_FIELDS: Mapping[str, type] = {
     "Series": str,
@@ -67,7 +68,7 @@ class CompiledRule:
     config: config.Rule
     content: str
     """What the rule means: everything that files say about it and its source, without positions."""
-    matchers: tuple[promql.Matcher, ...]
+    matchers: tuple[Matcher, ...]
     """Of `seriesQuery`; empty if it does not parse, or if `or` joins alternatives."""
     pinned_series: str | None
     """The series name that `seriesQuery` requires by equality; None without one."""
@@ -254,8 +255,11 @@ class _Compiler:
         if team is None:
             self._patterns, self._max_name, self._share = patterns.Budget(), naming.MAX_NAME, 1.0
         else:
-            memory = team.limits.team_pattern_memory
-            self._patterns = patterns.Budget(memory, minimal=True)
+            self._patterns = patterns.Budget(
+                team.limits.team_pattern_memory,
+                minimal=True,
+                beyond=f"the namespace {team.limits.exceeded('team_pattern_memory')}",
+            )
             self._max_name, self._share = team.limits.team_metric_name, _SHARE_OF_TEAMS
         self._invalid = {
             (problem.file, ancestor)
@@ -379,7 +383,7 @@ class _Compiler:
             self._problems.append(where.problem("error", path, message, offset=each.offset))
         return None if unknown else parsed
 
-    def _matchers(self, rule: config.Rule) -> tuple[promql.Matcher, ...]:
+    def _matchers(self, rule: config.Rule) -> tuple[Matcher, ...]:
         """Return the matchers of `seriesQuery`; none, with a warning, if it does not parse."""
         if not rule.series_query:
             return ()

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from rules import patterns, promql
+from rules import patterns
 from rules.errors import PatternError
 from rules.patterns import Expansion
 from rules.query.catalog import Listing, Series
 from rules.ruleset import CompiledRule, RuleSet
+from rules.syntax import Matcher
 
+_MAX_MEMORY = 1 << 20
+"""Bytes of patterns that are compiled for a cause, in milliseconds; larger ones may match."""
 _WHOLE_MATCH = Expansion(parts=((0,),))
 """`$0`: the metric is named like the series."""
 
@@ -84,23 +87,28 @@ def _accepts(rule: CompiledRule, name: str) -> bool:
     if not _ignores_case(rule):
         return rule.accepts(name)
     required = (each.pattern.text for each in rule.filters if not each.negated)
-    return all(patterns.compile(f"(?i){text}").search(name) for text in required)
+    budget = patterns.Budget(_MAX_MEMORY)
+    try:
+        return all(patterns.compile(f"(?i){text}", budget).search(name) for text in required)
+    except PatternError:
+        return True
 
 
 def _selects(rule: CompiledRule, name: str) -> bool:
     """Return whether the selector may match this name."""
     matchers = (each for each in rule.matchers if each.label == "__name__")
+    budget = patterns.Budget(_MAX_MEMORY)
     try:
-        return all(_matches(rule, each, name) for each in matchers)
+        return all(_matches(rule, each, name, budget) for each in matchers)
     except PatternError:
         return True
 
 
-def _matches(rule: CompiledRule, matcher: promql.Matcher, name: str) -> bool:
+def _matches(rule: CompiledRule, matcher: Matcher, name: str, budget: patterns.Budget) -> bool:
     if _ignores_case(rule) and matcher.operator in {"!=", "!~"}:
         return True  # the series may have another case than the excluded name
     if matcher.operator in {"=", "!="}:
         return matches_name(rule, name, matcher.value) == (matcher.operator == "=")
     flag = "(?i)" if _ignores_case(rule) else ""
-    match = patterns.compile(f"{flag}^(?s:{matcher.value})$").search(name)
+    match = patterns.compile(f"{flag}^(?s:{matcher.value})$", budget).search(name)
     return (match is not None) == (matcher.operator == "=~")

@@ -9,7 +9,7 @@ import difflib
 import re
 from collections.abc import Collection, Iterator
 
-from rules import endpoint, promql
+from rules import endpoint
 from rules.document.config import Override
 from rules.document.where import Where
 from rules.errors import Problem
@@ -18,6 +18,7 @@ from rules.kinds import NAMESPACES, Kinds
 from rules.lint import check_queries
 from rules.mapping import BoundMapping
 from rules.ruleset import CompiledRule, RuleSet
+from rules.syntax import Matcher
 
 _COMMON_LABELS = frozenset(
     ("__name__", "job", "instance", "namespace", "pod", "container", "service", "endpoint", "node")
@@ -145,7 +146,7 @@ def _old_name(compiled: CompiledRule, pinned: Collection[str | None]) -> Iterato
         )
 
 
-def _is_broad(matcher: promql.Matcher) -> bool:
+def _is_broad(matcher: Matcher) -> bool:
     common = matcher.label in _COMMON_LABELS or matcher.label.startswith(("kubernetes_", "kube_"))
     if not common:
         return False
@@ -160,7 +161,13 @@ def _names(compiled: CompiledRule) -> Iterator[Problem]:
         metric = compiled.metric(series)
         if metric is not None and not fits_url(metric):
             yield rule.where.warning("name", not_in_url(metric))
-        if metric is None:
+        if metric is None and compiled.accepts(series) and (size := compiled.namer.size(series)):
+            yield rule.where.warning(
+                "name",
+                f"makes a name of {size} characters, more than {compiled.namer.limit}: the rule "
+                "produces no metric. Shorten name.as",
+            )
+        elif metric is None:
             yield rule.where.warning(
                 "name.matches" if compiled.accepts(series) else "seriesFilters",
                 f"rejects {series}, the only series of seriesQuery: the rule produces no metric",

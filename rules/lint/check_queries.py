@@ -9,17 +9,23 @@ import itertools
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-import promql_parser
-
-from rules import promql
+from rules import patterns, promql
 from rules.document.where import Where
-from rules.errors import PlanError, Problem, TemplateExecError
+from rules.errors import (
+    MAX_PROBLEMS,
+    PatternError,
+    PlanError,
+    Problem,
+    TemplateExecError,
+    TooComplexError,
+)
 from rules.exporters import generations
 from rules.kinds import NAMESPACES, NODES, PODS, GroupResource, Kinds
 from rules.lint import counters, gauges
 from rules.mapping import BoundMapping
 from rules.query.clauses import CHOOSES_SAMPLES
 from rules.ruleset import QUERY_FIELDS, CompiledResourceRules, CompiledRule
+from rules.syntax import Aggregation, Expression, VectorSelector, bare, walk
 from rules.template import Template
 
 _EQUALS_LABEL_VALUES = re.compile(
@@ -28,6 +34,8 @@ _EQUALS_LABEL_VALUES = re.compile(
 _OBJECTS = ("a", "a|b")
 """Values of the labels in a rendering: one object, and several."""
 _CLUSTER_SCOPED = frozenset((NAMESPACES, NODES, GroupResource("", "persistentvolumes")))
+_MAX_LABELS = 20
+"""Labels for which a rule's query is rendered and parsed; rules of practice have 9."""
 ANY_SERIES = "series"
 """Stands for the name of a series where a rule does not pin one."""
 _BUCKETS_OF_SERIES = re.compile(r"<<-?\s*\.Series\s*-?>>_bucket")
@@ -61,15 +69,17 @@ def check_rule(compiled: CompiledRule, bound: BoundMapping) -> Iterator[Problem]
                 f"sample names one of {described}, and requests for them get 404 "
                 "or an empty list. Aggregate by (<<.GroupBy>>)",
             )
-    for match in _EQUALS_LABEL_VALUES.finditer(query.source):
-        if match["label"] not in bound.labels(PODS):
-            continue  # an HPA requests one namespace, and one object of other kinds
+    pods = frozenset(bound.labels(PODS))
+    # An HPA requests one namespace, and one object of other kinds.
+    equals = (each for each in _EQUALS_LABEL_VALUES.finditer(query.source) if each["label"] in pods)
+    for match in itertools.islice(equals, MAX_PROBLEMS):
         yield where.warning(
             "metricsQuery",
             "compares with = to <<index .LabelValuesByName ...>>, which is a|b for several pods "
             "and then matches none. Use =~",
             offset=match.start(),
         )
+    yield from _invalid_patterns(compiled, expressions)
     for series in _rated(expressions):
         if gauges.is_gauge(series):
             yield where.warning("metricsQuery", gauges.warning(series))
@@ -85,6 +95,23 @@ def check_rule(compiled: CompiledRule, bound: BoundMapping) -> Iterator[Problem]
         )
     if compiled.section == "rules" and compiled.config.max_sample_age is not None:
         yield from _other_ages(compiled, expressions)
+
+
+def _invalid_patterns(
+    compiled: CompiledRule, expressions: Iterable[Expression]
+) -> Iterator[Problem]:
+    """Yield a warning for the first matcher whose regular expression Prometheus refuses."""
+    selectors = itertools.chain.from_iterable(map(_selectors, expressions))
+    of_query = itertools.chain.from_iterable(each.matchers for each in selectors)
+    for path, matchers in (("seriesQuery", compiled.matchers), ("metricsQuery", of_query)):
+        texts = dict.fromkeys(each.value for each in matchers if each.operator.endswith("~"))
+        for text in itertools.islice(texts, MAX_PROBLEMS):
+            try:
+                patterns.check(text)
+            except PatternError as error:
+                message = f"{error}: Prometheus refuses every query of the rule"
+                yield compiled.config.where.warning(path, message)
+                break
 
 
 def _unlike_series(compiled: CompiledRule) -> Iterator[Problem]:
@@ -104,30 +131,25 @@ def _unlike_series(compiled: CompiledRule) -> Iterator[Problem]:
         )
 
 
-def _more_groups(expressions: Iterable[promql_parser.Expr], labels: Sequence[str]) -> list[str]:
+def _more_groups(expressions: Iterable[Expression], labels: Sequence[str]) -> list[str]:
     """Return labels by which a query groups its result, other than those of its objects."""
     found: set[str] = set()
-    for parsed in expressions:
-        expression = parsed
-        while isinstance(expression, promql_parser.ParenExpr):
-            expression = expression.expr
+    for expression in map(bare, expressions):
         if (
-            isinstance(expression, promql_parser.AggregateExpr)
-            and str(expression.op) not in CHOOSES_SAMPLES
-            and expression.modifier is not None
-            and expression.modifier.type == promql_parser.AggModifierType.By
+            isinstance(expression, Aggregation)
+            and expression.operator not in CHOOSES_SAMPLES
+            and expression.labels is not None
+            and expression.labels.listed
         ):
-            found.update(expression.modifier.labels)
+            found.update(expression.labels.names)
     return sorted(found.difference(labels))
 
 
-def _other_ages(
-    compiled: CompiledRule, expressions: Iterable[promql_parser.Expr]
-) -> Iterator[Problem]:
+def _other_ages(compiled: CompiledRule, expressions: Iterable[Expression]) -> Iterator[Problem]:
     """Yield a warning if the query reads series whose age `maxSampleAge` does not limit."""
     own = compiled.pinned_series or ANY_SERIES
     selectors = itertools.chain.from_iterable(map(_selectors, expressions))
-    read = {each.name or "" for each in selectors}
+    read = {each.name for each in selectors}
     others = sorted(read - {own, ""})
     if own not in read:
         message = (
@@ -207,7 +229,7 @@ def _uses(query: Template, *fields: str) -> bool:
 
 
 def _unmatched(
-    compiled: CompiledRule, bound: BoundMapping, expressions: Sequence[promql_parser.Expr]
+    compiled: CompiledRule, bound: BoundMapping, expressions: Sequence[Expression]
 ) -> str:
     """Return the warning about a template without `<<.LabelMatchers>>`; empty if it needs none.
 
@@ -219,9 +241,9 @@ def _unmatched(
     namespace = set(bound.labels(NAMESPACES))
     selectors = [each for expression in expressions for each in _selectors(expression)]
     if any(
-        str(each.name) in namespace and each.value in _OBJECTS
+        each.label in namespace and each.value in _OBJECTS
         for one in selectors
-        for each in one.matchers.matchers
+        for each in one.matchers
     ):
         return ""
     if not namespace:  # every request fails, or the metrics describe no object in a namespace
@@ -271,13 +293,13 @@ def _resource_labels(compiled: CompiledRule, bound: BoundMapping) -> list[str]:
 def _renderings(
     compiled: CompiledRule, bound: BoundMapping, labels: Sequence[str]
 ) -> Iterator[str | None]:
-    """Yield typical queries: by each label, for one object and for several.
+    """Yield typical queries: by each of the first labels, for one object and for several.
 
     None where the template fails.
     """
     series = compiled.pinned_series or ANY_SERIES
     namespace = list(bound.labels(NAMESPACES)[:1])
-    for label in labels or [""]:
+    for label in labels[:_MAX_LABELS] or [""]:
         matched = [*namespace, *([label] if label and label not in namespace else [])]
         for several in (False, True):
             yield _render(
@@ -310,9 +332,16 @@ def _unusable(query: Template, renderings: Sequence[str | None]) -> str:
     if not texts:
         failed = "fails to render" if None in renderings else "renders no text"
         return f"{failed}: every request ends in an error"
-    reasons = [promql.problem_of(text) for text in texts]
-    if None in reasons:
-        return ""
+    reasons = []
+    for text in texts:
+        try:
+            promql.parse(text)
+        except TooComplexError as error:
+            return f"is served, but neither checked nor shared by autoscalers: {error}"
+        except PlanError as error:
+            reasons.append(error)
+        else:
+            return ""
     rendered = f"; rendered: {promql.one_line(texts[0])}" if texts[0] != query.source else ""
     return (
         f"does not look like PromQL ({reasons[0]}){rendered}. If Prometheus rejects it too, every "
@@ -320,7 +349,7 @@ def _unusable(query: Template, renderings: Sequence[str | None]) -> str:
     )
 
 
-def _parsed(renderings: Iterable[str | None]) -> Iterator[promql_parser.Expr]:
+def _parsed(renderings: Iterable[str | None]) -> Iterator[Expression]:
     """Yield the syntax tree of each rendering that parses."""
     for text in renderings:
         try:
@@ -329,43 +358,24 @@ def _parsed(renderings: Iterable[str | None]) -> Iterator[promql_parser.Expr]:
             continue
 
 
-def _nodes(expression: promql_parser.Expr) -> list[promql_parser.Expr]:
-    found: list[promql_parser.Expr] = []
-    promql_parser.walk(expression, found.append)
-    return found
-
-
-def _drops_labels(expression: promql_parser.Expr) -> bool:
+def _drops_labels(expression: Expression) -> bool:
     return any(
-        isinstance(each, promql_parser.AggregateExpr) and str(each.op) not in CHOOSES_SAMPLES
-        for each in _nodes(expression)
+        isinstance(each, Aggregation) and each.operator not in CHOOSES_SAMPLES
+        for each in walk(expression)
     )
 
 
-def _selectors(expression: promql_parser.Expr) -> Iterator[promql_parser.VectorSelector]:
-    for each in _nodes(expression):
-        if isinstance(each, promql_parser.VectorSelector):
-            yield each
-        elif isinstance(each, promql_parser.MatrixSelector):
-            yield each.vector_selector
+def _selectors(expression: Expression) -> Iterator[VectorSelector]:
+    return (each for each in walk(expression) if isinstance(each, VectorSelector))
 
 
-def _rated(expressions: Iterable[promql_parser.Expr]) -> list[str]:
-    found = set()
-    for each in itertools.chain.from_iterable(map(_nodes, expressions)):
-        if isinstance(each, promql_parser.Call) and str(each.func.name) in counters.RATES:
-            for argument in each.args:
-                if isinstance(argument, promql_parser.MatrixSelector):
-                    found.add(argument.vector_selector.name or "")
-    return sorted(found)
+def _rated(expressions: Iterable[Expression]) -> list[str]:
+    return sorted({name for each in expressions for name in counters.rated(each)})
 
 
 def _is_average(compiled: CompiledRule, bound: BoundMapping) -> bool:
     """Return whether the query is the average of all selected series."""
-    for parsed in _parsed(_renderings(compiled, bound, ())):
-        expression = parsed
-        while isinstance(expression, promql_parser.ParenExpr):
-            expression = expression.expr
-        if isinstance(expression, promql_parser.AggregateExpr):
-            return str(expression.op) == "avg" and expression.modifier is None
+    for expression in map(bare, _parsed(_renderings(compiled, bound, ()))):
+        if isinstance(expression, Aggregation):
+            return expression.operator == "avg" and expression.labels is None
     return False

@@ -36,8 +36,8 @@ def sharings(rule: CompiledRule, kinds: Kinds) -> dict[GroupResource, Sharing]:
         labels.update(label for each in (PODS, NODES, NAMESPACES) for label in bound.labels(each))
     # The name of a series makes no difference; any will do.
     source = Source(rule=rule, series=rule.pinned_series or "series", bindings=())
-    every = label_binding.bindings(rule, bound, frozenset(labels), kinds)
-    return {resource: scope.sharing(source, several[0]) for resource, several in every.items()}
+    every = label_binding.choices(rule, bound, frozenset(labels), kinds)
+    return {resource: scope.sharing(source, each.preferred) for resource, each in every.items()}
 
 
 def _notes(rule: CompiledRule, kinds: Kinds) -> Iterator[Problem]:

@@ -6,9 +6,19 @@ Only names that leave no doubt: usual endings, and those of well-known exporters
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
-import promql_parser as ast
+from rules.syntax import (
+    Aggregation,
+    Binary,
+    Call,
+    Expression,
+    MatrixSelector,
+    Subquery,
+    VectorSelector,
+    children,
+    walk,
+)
 
 _COUNTERS = re.compile(
     r".*(?<!memory)_(total|bucket)"
@@ -30,14 +40,14 @@ def is_counter(series: str) -> bool:
     return bool(_COUNTERS.fullmatch(series))
 
 
-def problems(expression: ast.Expr) -> Iterator[str]:
+def problems(expression: Expression) -> Iterator[str]:
     """Yield a warning for each use of a counter in a query that has no meaning."""
     for name in filter(is_counter, raw(expression)):
         yield of_raw(name)
     for call in _calls(expression, _DIFFERENCES):
         if (name := _ranged(call)) and is_counter(name):
             yield (
-                f"computes {call.func.name}() of {name}, which is a counter: negative after each "
+                f"computes {call.function}() of {name}, which is a counter: negative after each "
                 "restart. Use increase() or rate()"
             )
     for name in _undivided(expression):
@@ -55,65 +65,70 @@ def of_raw(name: str) -> str:
     )
 
 
-def raw(expression: ast.Expr) -> Iterator[str]:
+def raw(expression: Expression) -> Iterator[str]:
     """Yield the names of the series whose value is used as it is."""
-    match expression:
-        case ast.VectorSelector():
-            yield expression.name or ""
-        case ast.MatrixSelector():
-            pass
-        case ast.BinaryExpr() if str(expression.op) == "-":
-            pass  # a difference, such as that with an offset
-        case ast.BinaryExpr() if str(expression.op) in {"and", "unless"}:
-            yield from raw(expression.lhs)
-        case ast.AggregateExpr() if str(expression.op) in _COUNTING:
-            pass
-        case ast.Call() if str(expression.func.name) in _OVER_COUNTERS:
-            pass
-        case ast.SubqueryExpr():
-            pass  # `rate` or `increase` of it
-        case _:
-            for each in _children(expression):
-                yield from raw(each)
+    left = [expression]
+    while left:
+        node = left.pop()
+        match node:
+            case VectorSelector():
+                yield node.name
+            case MatrixSelector() | Subquery():
+                pass  # `rate` or `increase` of it
+            case Binary(operator="-"):
+                pass  # a difference, such as that with an offset
+            case Binary(operator="and" | "unless"):
+                left.append(node.left)
+            case Aggregation() if node.operator in _COUNTING:
+                pass
+            case Aggregation():
+                left.append(node.expression)
+            case Call() if node.function in _OVER_COUNTERS:
+                pass
+            case _:
+                left.extend(reversed(children(node)))
 
 
-def _undivided(expression: ast.Expr) -> Iterator[str]:
+def rated(expression: Expression) -> Iterator[str]:
+    """Yield the names of the series of which the query computes a rate; empty for no name."""
+    return map(_ranged, _calls(expression, RATES))
+
+
+def _undivided(expression: Expression) -> Iterator[str]:
     """Yield the summed times whose rate is not divided by another rate."""
-    match expression:
-        case ast.BinaryExpr() if str(expression.op) == "/" and any(_calls(expression.rhs, RATES)):
-            pass
-        case ast.Call() if str(expression.func.name) in RATES:
-            name = _ranged(expression)
-            if is_counter(name) and _TIMES.fullmatch(name):
-                yield name
-        case _:
-            for each in _children(expression):
-                yield from _undivided(each)
+    with_rate: set[int] = set()
+    """id of each expression that is a rate, or has one below."""
+    for node in reversed(list(walk(expression))):
+        of_rate = isinstance(node, Call) and node.function in RATES
+        if of_rate or any(id(each) in with_rate for each in children(node)):
+            with_rate.add(id(node))
+    left = [expression]
+    while left:
+        node = left.pop()
+        match node:
+            case Binary(operator="/") if id(node.right) in with_rate:
+                pass
+            case Call() if node.function in RATES:
+                name = _ranged(node)
+                if is_counter(name) and _TIMES.fullmatch(name):
+                    yield name
+            case Subquery():
+                pass
+            case Aggregation():
+                left.append(node.expression)
+            case _:
+                left.extend(reversed(children(node)))
 
 
-def _ranged(call: ast.Call) -> str:
+def _ranged(call: Call) -> str:
     """Return the name of the series of which a function takes a range; empty if there is none."""
-    for argument in call.args:
-        if isinstance(argument, ast.MatrixSelector):
-            return argument.vector_selector.name or ""
+    for argument in call.arguments:
+        if isinstance(argument, MatrixSelector):
+            return argument.selector.name
     return ""
 
 
-def _calls(expression: ast.Expr, names: frozenset[str]) -> Iterator[ast.Call]:
-    found: list[ast.Expr] = []
-    collect: Callable[[ast.Expr], None] = found.append
-    ast.walk(expression, collect)
-    for each in found:
-        if isinstance(each, ast.Call) and str(each.func.name) in names:
-            yield each
-
-
-def _children(expression: ast.Expr) -> Iterator[ast.Expr]:
-    match expression:
-        case ast.BinaryExpr():
-            yield expression.lhs
-            yield expression.rhs
-        case ast.Call():
-            yield from expression.args
-        case ast.AggregateExpr() | ast.ParenExpr() | ast.UnaryExpr():
-            yield expression.expr
+def _calls(expression: Expression, names: frozenset[str]) -> Iterator[Call]:
+    for node in walk(expression):
+        if isinstance(node, Call) and node.function in names:
+            yield node

@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-import promql_parser as ast
-
 from rules import promql
 from rules.errors import PlanError
+from rules.syntax import (
+    Aggregation,
+    Binary,
+    Call,
+    Expression,
+    LabelList,
+    MatrixSelector,
+    Number,
+    String,
+    Subquery,
+    Unary,
+    VectorSelector,
+    bare,
+    walk,
+)
 
 Kind = Literal["vector", "scalar", "string", "matrix", "unknown"]
 Count = Literal["bare", "one", "many"]
@@ -54,15 +67,15 @@ def analyze(text: str) -> Query:
             divides=False,
             series="",
         )
-    every = list(_nodes(tree))
-    names = (each.name for each in every if isinstance(each, ast.VectorSelector) and each.name)
+    every = list(walk(tree))
+    names = (each.name for each in every if isinstance(each, VectorSelector) and each.name)
     return Query(
         text=text,
         kind=_kind(tree),
         problem="",
         is_single=_count(tree) != "many",
         is_ratio=_is_ratio(tree),
-        divides=any(isinstance(each, ast.BinaryExpr) and str(each.op) == "/" for each in every),
+        divides=any(isinstance(each, Binary) and each.operator == "/" for each in every),
         series=next(names, ""),
     )
 
@@ -80,126 +93,104 @@ def of_rule(text: str, *, ignore_null: bool) -> str:
     return f"clamp_min(vector(scalar({inner})) > -Inf < Inf, 0)"
 
 
-def _nodes(tree: ast.Expr) -> Iterator[ast.Expr]:
-    found: list[ast.Expr] = []
-    ast.walk(tree, found.append)
-    for each in found:
-        yield each
-        if isinstance(each, ast.MatrixSelector):
-            yield each.vector_selector
-
-
-def _inside(tree: ast.Expr) -> ast.Expr:
-    while isinstance(tree, ast.ParenExpr):
-        tree = tree.expr
-    return tree
-
-
-def _kind(tree: ast.Expr) -> Kind:
-    match _inside(tree):
-        case ast.NumberLiteral():
+def _kind(tree: Expression) -> Kind:
+    match bare(tree):
+        case Number():
             return "scalar"
-        case ast.StringLiteral():
+        case String():
             return "string"
-        case ast.MatrixSelector() | ast.SubqueryExpr():
+        case MatrixSelector() | Subquery():
             return "matrix"
-        case ast.UnaryExpr() as unary:
-            return _kind(unary.expr)
-        case ast.BinaryExpr() as binary:
-            sides = {_kind(binary.lhs), _kind(binary.rhs)}
+        case Unary() as unary:
+            return _kind(unary.expression)
+        case Binary() as binary:
+            sides = {_kind(binary.left), _kind(binary.right)}
             return "scalar" if sides == {"scalar"} else "vector"
-        case ast.Call() as call:
-            return "scalar" if str(call.func.return_type) == "ValueType.Scalar" else "vector"
+        case Call() as call:
+            return "scalar" if call.scalar else "vector"
         case _:
             return "vector"
 
 
-def _is_ratio(tree: ast.Expr) -> bool:
-    match _inside(tree):
-        case ast.AggregateExpr() as aggregate:
-            return str(aggregate.op) in {"avg", "quantile"}
-        case ast.Call() as call:
-            return call.func.name == "histogram_quantile"
+def _is_ratio(tree: Expression) -> bool:
+    match bare(tree):
+        case Aggregation() as aggregation:
+            return aggregation.operator in {"avg", "quantile"}
+        case Call() as call:
+            return call.function == "histogram_quantile"
         case _:
             return False
 
 
-def _count(tree: ast.Expr) -> Count:
-    match _inside(tree):
-        case ast.NumberLiteral() | ast.StringLiteral():
+def _count(tree: Expression) -> Count:
+    match bare(tree):
+        case Number() | String():
             return "bare"
-        case ast.UnaryExpr() | ast.SubqueryExpr() as outer:
-            return _count(outer.expr)
-        case ast.AggregateExpr() as aggregate:
-            return _of_aggregation(aggregate)
-        case ast.BinaryExpr() as binary:
+        case Unary() | Subquery() as outer:
+            return _count(outer.expression)
+        case Aggregation() as aggregation:
+            return _of_aggregation(aggregation)
+        case Binary() as binary:
             return _of_operation(binary)
-        case ast.Call() as call:
+        case Call() as call:
             return _of_call(call)
         case _:
             return "many"
 
 
-def _of_aggregation(tree: ast.AggregateExpr) -> Count:
-    inner = _count(tree.expr)
-    operator = str(tree.op)
+def _of_aggregation(tree: Aggregation) -> Count:
+    inner = _count(tree.expression)
     if inner != "many":
-        return "one" if operator == "count_values" else inner
-    if tree.modifier is not None and (
-        tree.modifier.labels or tree.modifier.type != ast.AggModifierType.By
-    ):
+        return "one" if tree.operator == "count_values" else inner
+    if tree.labels is not None and (tree.labels.names or not tree.labels.listed):
         return "many"
-    if operator in _CHOOSE:
-        number = tree.param
-        return "one" if isinstance(number, ast.NumberLiteral) and number.val <= 1 else "many"
-    return "many" if operator in {"count_values", "limit_ratio"} else "bare"
+    if tree.operator in _CHOOSE:
+        number = tree.parameter
+        return "one" if isinstance(number, Number) and number.value <= 1 else "many"
+    return "many" if tree.operator in {"count_values", "limit_ratio"} else "bare"
 
 
-def _of_operation(tree: ast.BinaryExpr) -> Count:
-    sides = (_count(tree.lhs), _count(tree.rhs))
-    operator = str(tree.op)
-    if operator == "or":
-        on_nothing = "on()" in "".join(str(tree.modifier and tree.modifier.matching).split())
+def _of_operation(tree: Binary) -> Count:
+    sides = (_count(tree.left), _count(tree.right))
+    if tree.operator == "or":
+        on_nothing = tree.labels == LabelList(names=(), listed=True)
         if sides == ("bare", "bare"):
             return "bare"
         return "one" if on_nothing and "many" not in sides else "many"
-    if operator in _SETS:
+    if tree.operator in _SETS:
         return sides[0]
-    scalars = [_kind(side) == "scalar" for side in (tree.lhs, tree.rhs)]
+    scalars = [_kind(side) == "scalar" for side in (tree.left, tree.right)]
     if any(scalars):
         return sides[0] if scalars[1] else sides[1]
     return _joined(sides) if "many" not in sides else _matched(tree, sides)
 
 
-def _matched(tree: ast.BinaryExpr, sides: tuple[Count, Count]) -> Count:
+def _matched(tree: Binary, sides: tuple[Count, Count]) -> Count:
     """Return the elements of an operation of vectors, of which one side may have several."""
-    card = str(tree.modifier.card) if tree.modifier else ""
-    many = 0 if "ManyToOne" in card else 1 if "OneToMany" in card else None
-    if many is not None:
-        return "many" if sides[many] == "many" else "one"
+    if tree.many:
+        return "many" if sides[tree.many == "right"] == "many" else "one"
     return "many" if set(sides) == {"many"} else "one"
 
 
-def _of_call(tree: ast.Call) -> Count:
-    name = tree.func.name
-    if name in _ABSENT:
+def _of_call(tree: Call) -> Count:
+    if tree.function in _ABSENT:
         return "one"
-    if name in _QUANTILES and _is_by_le(_inside(tree.args[-1])):
+    if tree.function in _QUANTILES and _is_by_le(bare(tree.arguments[-1])):
         return "bare"
-    if str(tree.func.return_type) == "ValueType.Scalar" or name == "vector":
+    if tree.scalar or tree.function == "vector":
         return "bare"
-    counts = [_count(each) for each in tree.args]
-    return _joined([*counts, "one"] if name in _LABELS else counts)
+    counts = [_count(each) for each in tree.arguments]
+    return _joined([*counts, "one"] if tree.function in _LABELS else counts)
 
 
 def _joined(counts: Sequence[Count]) -> Count:
     return "many" if "many" in counts else "one" if "one" in counts else "bare"
 
 
-def _is_by_le(tree: ast.Expr) -> bool:
+def _is_by_le(tree: Expression) -> bool:
     return (
-        isinstance(tree, ast.AggregateExpr)
-        and tree.modifier is not None
-        and tree.modifier.type == ast.AggModifierType.By
-        and set(tree.modifier.labels) <= {"le"}
+        isinstance(tree, Aggregation)
+        and tree.labels is not None
+        and tree.labels.listed
+        and set(tree.labels.names) <= {"le"}
     )

@@ -14,7 +14,7 @@ from rules.document.config import Workloads
 from rules.errors import UnknownResourceError
 from rules.kinds import NAMESPACES, PODS, WORKLOADS, GroupResource, Kinds
 from rules.query import label_binding
-from rules.query.label_binding import LabelBinding
+from rules.query.label_binding import Choice, LabelBinding
 from rules.ruleset import CompiledRule, RuleSet
 
 
@@ -264,30 +264,30 @@ def _sources(
             continue
         bound = rule.mapping.bind(kinds)
         # Thousands of series names share a few sets of labels.
-        bindings: dict[frozenset[str], Mapping[GroupResource, tuple[LabelBinding, ...]]] = {}
+        choices: dict[frozenset[str], Mapping[GroupResource, Choice]] = {}
         for series in listing.series:
             metric = rule.metric(series.name)
             if metric is None:
                 continue
-            if series.labels not in bindings:
-                bindings[series.labels] = label_binding.bindings(rule, bound, series.labels, kinds)
-            for resource, possible in bindings[series.labels].items():
+            if series.labels not in choices:
+                choices[series.labels] = label_binding.choices(rule, bound, series.labels, kinds)
+            for resource, possible in choices[series.labels].items():
                 live = listing.live.get((series.name, resource), ())
                 source = Source(rule=rule, series=series.name, bindings=_chosen(possible, live))
                 sources.setdefault(resource, {}).setdefault(metric, []).append(source)
     return sources
 
 
-def _chosen(
-    possible: tuple[LabelBinding, ...], live: Collection[LabelBinding]
-) -> tuple[LabelBinding, ...]:
+def _chosen(possible: Choice, live: Collection[LabelBinding]) -> tuple[LabelBinding, ...]:
     """Return the possible bindings that live series carry, or else the preferred one."""
     labels = {(each.resource, each.namespace) for each in live}
-    chosen = [each for each in possible if (each.resource, each.namespace) in labels]
+    chosen = (
+        [each for each in possible if (each.resource, each.namespace) in labels] if live else []
+    )
     if len(chosen) > 1:
         return tuple(chosen)
     # A single one needs no matchers on `absent`, so that the query's text is the original's.
-    return (replace(chosen[0], absent=()),) if chosen else possible[:1]
+    return (replace(chosen[0], absent=()),) if chosen else (possible.preferred,)
 
 
 def _entries(

@@ -9,8 +9,7 @@ import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-import promql_parser as ast
-
+from rules.syntax import Binary, VectorSelector
 from rules.template import Template
 from rules.template.analysis import Read
 
@@ -148,7 +147,7 @@ class Construct:
 
 
 def selects_whole_objects(
-    node: ast.VectorSelector, present: Collection[tuple[str, str]], wanted: Wanted
+    node: VectorSelector, present: Collection[tuple[str, str]], wanted: Wanted
 ) -> None:
     """Refuse a selector that has some matchers of the request but not all."""
     if not wanted.matchers.issubset(present):
@@ -267,18 +266,18 @@ def fails_alike(at: Construct, side: Side, *, by_name: bool = False) -> None:
         )
 
 
-def copies_no_wanted_label(at: Construct, modifier: ast.BinModifier | None, wanted: Wanted) -> None:
+def copies_no_wanted_label(at: Construct, node: Binary, wanted: Wanted) -> None:
     """Refuse to replace a label that tells objects apart by that of another series."""
-    copied = sorted(wanted.labels.intersection(modifier.group_labels or () if modifier else ()))
+    copied = sorted(wanted.labels.intersection(node.copied))
     if copied:
         text = " and ".join(copied)
         advice = f"remove {text} from group_left or group_right"
         raise at.mixes(f"copies the label {text}, which names the object", advice)
 
 
-def fills_in_nothing(at: Construct, modifier: ast.BinModifier | None) -> None:
+def fills_in_nothing(at: Construct, node: Binary) -> None:
     """Refuse `fill`, which adds samples where one side has none."""
-    if modifier and (modifier.fill_values.lhs, modifier.fill_values.rhs) != (None, None):
+    if node.fills:
         raise at.mixes("fills in samples, perhaps of other objects", "set onMissing")
 
 

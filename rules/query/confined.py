@@ -9,13 +9,25 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+from collections.abc import Iterable
 
-import promql_parser as ast
-
-from rules import promql
+from rules import promql, syntax
 from rules.errors import PlanError
 from rules.query.clauses import POINTWISE
 from rules.quoting import quote
+from rules.syntax import (
+    Aggregation,
+    Binary,
+    Call,
+    Expression,
+    MatrixSelector,
+    Number,
+    Parentheses,
+    String,
+    Subquery,
+    Unary,
+    VectorSelector,
+)
 
 _FUNCTIONS = POINTWISE | frozenset(
     """
@@ -25,13 +37,10 @@ _FUNCTIONS = POINTWISE | frozenset(
 )
 """Functions and aggregations that read only their arguments. `info` also reads other series."""
 _MILLISECOND = dt.timedelta(milliseconds=1)
-_GROUPS = {
-    "VectorMatchCardinality.ManyToOne": "group_left",
-    "VectorMatchCardinality.OneToMany": "group_right",
-}
+_GROUPS = {"left": "group_left", "right": "group_right"}
 
 
-def confine(query: str, label: str, namespace: str) -> str:
+def confine(query: str | Expression, label: str, namespace: str) -> str:
     """Return `query` so that it reads only series whose `label` is `namespace`.
 
     A text that was returned earlier is returned as it is. Raises PlanError if that is not possible,
@@ -39,7 +48,8 @@ def confine(query: str, label: str, namespace: str) -> str:
     """
     if not label or not namespace:
         raise PlanError("cannot confine a query without a label and a namespace")
-    return Writer(promql.matcher(label, "=", namespace)).text(promql.parse(query))
+    tree = promql.parse(query) if isinstance(query, str) else query
+    return Writer(promql.matcher(label, "=", namespace)).text(tree)
 
 
 def confine_selector(selector: str, label: str, namespace: str) -> str:
@@ -57,55 +67,51 @@ class Writer:
     def __init__(self, matcher: str) -> None:
         self._matcher = matcher
 
-    def text(self, node: ast.Expr) -> str:
+    def text(self, node: Expression) -> str:
         """Return the text of an expression. Raises PlanError for what is refused."""
         match node:
-            case ast.VectorSelector():
+            case VectorSelector():
                 return self.selector(node) + _shift(node)
-            case ast.MatrixSelector():
-                inner = node.vector_selector
+            case MatrixSelector():
+                inner = node.selector
                 return f"{self.selector(inner)}[{_duration(node.range)}]{_shift(inner)}"
-            case ast.SubqueryExpr():
+            case Subquery():
                 step = _duration(node.step) if node.step else ""
-                inside = f"({self.text(node.expr)})[{_duration(node.range)}:{step}]"
+                inside = f"({self.text(node.expression)})[{_duration(node.range)}:{step}]"
                 return inside + _shift(node)
-            case ast.BinaryExpr():
-                operator = f"{node.op}{_modifier(node.modifier)}"
-                return f"({self.text(node.lhs)}) {operator} ({self.text(node.rhs)})"
-            case ast.AggregateExpr():
+            case Binary():
+                operator = f"{node.operator}{_modifier(node)}"
+                return f"({self.text(node.left)}) {operator} ({self.text(node.right)})"
+            case Aggregation():
                 return self._aggregation(node)
-            case ast.Call():
-                arguments = ", ".join(map(self.text, node.args))
-                return f"{_checked(node.func.name)}({arguments})"
-            case ast.ParenExpr():  # the text around it has those that are needed
-                return self.text(node.expr)
-            case ast.UnaryExpr():
-                return f"-({self.text(node.expr)})"
-            case ast.NumberLiteral():
-                return _number(node.val)
-            case ast.StringLiteral():
-                return quote(node.val)
-        raise PlanError(f"a query of a namespace cannot have {type(node).__name__}")
+            case Call():
+                arguments = ", ".join(map(self.text, node.arguments))
+                return f"{_checked(node.function)}({arguments})"
+            case Parentheses():  # the text around it has those that are needed
+                return self.text(node.expression)
+            case Unary():
+                return f"-({self.text(node.expression)})"
+            case Number():
+                return _number(node.value)
+            case String():
+                return quote(node.value)
 
-    def selector(self, node: ast.VectorSelector) -> str:
+    def selector(self, node: VectorSelector) -> str:
         """Return a selector without its offset, and with the matcher."""
-        if node.matchers.or_matchers:
+        if node.alternatives:
             raise PlanError("a query of a namespace cannot join matchers by `or`")
         name = [promql.matcher("__name__", "=", node.name)] if node.name else []
-        others = (
-            promql.matcher(each.name, promql.OPERATORS[str(each.op)], each.value)
-            for each in node.matchers.matchers
-        )
+        others = (promql.matcher(each.label, each.operator, each.value) for each in node.matchers)
         matchers = dict.fromkeys((*name, *others, self._matcher))
         return f"{{{','.join(filter(None, matchers))}}}"
 
-    def _aggregation(self, node: ast.AggregateExpr) -> str:
-        modifier, labels = node.modifier, ""
-        if modifier is not None:
-            word = "by" if modifier.type == ast.AggModifierType.By else "without"
-            labels = f" {word} {_labels(modifier.labels)} "
-        arguments = [self.text(each) for each in (node.param, node.expr) if each is not None]
-        return f"{_checked(str(node.op))}{labels}({', '.join(arguments)})"
+    def _aggregation(self, node: Aggregation) -> str:
+        labels = ""
+        if node.labels is not None:
+            word = "by" if node.labels.listed else "without"
+            labels = f" {word} {_labels(node.labels.names)} "
+        arguments = ", ".join(map(self.text, syntax.children(node)))
+        return f"{_checked(node.operator)}{labels}({arguments})"
 
 
 def _checked(function: str) -> str:
@@ -114,37 +120,32 @@ def _checked(function: str) -> str:
     return function
 
 
-def _labels(names: list[str]) -> str:
+def _labels(names: Iterable[str]) -> str:
     return f"({', '.join(map(promql.label, names))})"
 
 
-def _modifier(modifier: ast.BinModifier | None) -> str:
-    if modifier is None:
-        return ""
-    fill = modifier.fill_values
-    if (fill.lhs, fill.rhs) != (None, None):
+def _modifier(node: Binary) -> str:
+    if node.fills:
         raise PlanError("a query of a namespace cannot fill missing values")
-    text = " bool" if modifier.return_bool else ""
-    if (matching := modifier.matching) is not None:
-        word = "on" if matching.type == ast.LabelModifierType.Include else "ignoring"
-        text += f" {word} {_labels(matching.labels)}"
-    if group := _GROUPS.get(str(modifier.card)):
-        text += f" {group} {_labels(modifier.group_labels or [])}"
+    text = " bool" if node.boolean else ""
+    if node.labels is not None:
+        text += f" {'on' if node.labels.listed else 'ignoring'} {_labels(node.labels.names)}"
+    if node.many:
+        text += f" {_GROUPS[node.many]} {_labels(node.copied)}"
     return text
 
 
-def _shift(node: ast.VectorSelector | ast.SubqueryExpr) -> str:
+def _shift(node: VectorSelector | Subquery) -> str:
     text = ""
-    if (at := node.at) is not None:
-        text = f" {at}"
+    if node.at:
+        text = f" {node.at}"
         if text == " @ 0.000":
             # promql-parser has the same text for times before 1970.
             raise PlanError("a query of a namespace cannot read samples of before 1970")
     return f"{text} offset {_duration(node.offset)}" if node.offset else text
 
 
-def _duration(duration: dt.timedelta | None) -> str:
-    assert duration is not None
+def _duration(duration: dt.timedelta) -> str:
     return f"{duration // _MILLISECOND}ms"
 
 

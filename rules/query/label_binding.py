@@ -6,7 +6,7 @@ which bindings are ambiguous and which matchers probe them; relists send the pro
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 from rules import promql
@@ -50,25 +50,24 @@ def ambiguous_bindings(
     A relist queries the `probe_matchers` of each, and puts the bindings of live series into
     `Listing.live`.
     """
-    every = bindings(rule, bound, labels, kinds)
-    return {resource: several for resource, several in every.items() if len(several) > 1}
+    every = choices(rule, bound, labels, kinds)
+    return {resource: tuple(each) for resource, each in every.items() if len(each) > 1}
 
 
-def bindings(
+def choices(
     rule: CompiledRule, bound: BoundMapping, labels: frozenset[str], kinds: Kinds
-) -> dict[GroupResource, tuple[LabelBinding, ...]]:
+) -> dict[GroupResource, Choice]:
     """Return the resources that series with `labels` describe, each with its bindings.
 
-    The preferred binding comes first. Without a namespace label among `labels`, the rule's first
-    one is used as in the original; its query then finds nothing. External rules have bindings of
-    the namespace alone, under NAMESPACES.
+    Without a namespace label among `labels`, the rule's first one is used as in the original; its
+    query then finds nothing. External rules have bindings of the namespace alone, under NAMESPACES.
     """
     carried = bound.associations(labels)
     namespaces = carried.get(NAMESPACES) or bound.labels(NAMESPACES)[:1]
     if rule.section == "externalRules":
-        return {NAMESPACES: combinations(("",), namespaces if selects_namespace(rule) else ())}
+        return {NAMESPACES: Choice(("",), namespaces if selects_namespace(rule) else ())}
     return {
-        resource: combinations(
+        resource: Choice(
             names,
             namespaces if kinds.resolve(resource.resource, resource.group).namespaced else (),
         )
@@ -76,14 +75,41 @@ def bindings(
     }
 
 
-def combinations(resource: Collection[str], namespace: Collection[str]) -> tuple[LabelBinding, ...]:
-    """Return a binding for each pair of a resource label and a namespace label, in their order."""
-    resources, namespaces = tuple(resource), tuple(namespace) or ("",)
-    return tuple(
-        LabelBinding(resource=name, namespace=space, absent=resources[:i] + namespaces[:j])
-        for i, name in enumerate(resources)
-        for j, space in enumerate(namespaces)
-    )
+class Choice(Collection[LabelBinding]):
+    """The bindings for each pair of a resource label and a namespace label, in their order.
+
+    They are built when they are read: 500 labels of each make 250 000 bindings.
+    """
+
+    def __init__(self, resources: Iterable[str], namespaces: Iterable[str]) -> None:
+        self._resources = tuple(resources)
+        self._namespaces = tuple(namespaces) or ("",)
+
+    @property
+    def preferred(self) -> LabelBinding:
+        """The first binding."""
+        return self._binding(0, 0)
+
+    def __len__(self) -> int:
+        """Return the number of bindings."""
+        return len(self._resources) * len(self._namespaces)
+
+    def __iter__(self) -> Iterator[LabelBinding]:
+        """Yield the bindings, the preferred one first."""
+        for i in range(len(self._resources)):
+            for j in range(len(self._namespaces)):
+                yield self._binding(i, j)
+
+    def __contains__(self, binding: object) -> bool:
+        """Return whether the binding is one of these."""
+        return any(each == binding for each in self)
+
+    def _binding(self, i: int, j: int) -> LabelBinding:
+        return LabelBinding(
+            resource=self._resources[i],
+            namespace=self._namespaces[j],
+            absent=self._resources[:i] + self._namespaces[:j],
+        )
 
 
 def selects_namespace(rule: CompiledRule) -> bool:

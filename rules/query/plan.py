@@ -16,7 +16,7 @@ import urllib.parse
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from rules import promql
+from rules import promql, syntax
 from rules.errors import PlanError, TemplateExecError
 from rules.kinds import GroupResource
 from rules.query import confined
@@ -244,7 +244,10 @@ def confine(query: Rendered, team: Team) -> str:
     size, limits = len(query.text), team.limits
     if size > limits.team_query and (size := query.own_size()) > limits.team_query:
         raise PlanError(f"the query {limits.exceeded('team_query', size)}")
-    return confined.confine(query.text, team.label, team.namespace)
+    tree = promql.parse(query.text)
+    if (depth := syntax.depth(tree)) > limits.team_query_depth:
+        raise PlanError(f"the query {limits.exceeded('team_query_depth', depth)}")
+    return confined.confine(tree, team.label, team.namespace)
 
 
 def _recent(

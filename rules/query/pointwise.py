@@ -19,13 +19,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-import promql_parser as ast
-
+from rules import syntax
 from rules.query import clauses
 from rules.query.clauses import MARK, Construct, Labels, NotPointwise, Side, Wanted
+from rules.syntax import (
+    Aggregation,
+    Binary,
+    Call,
+    Expression,
+    LabelList,
+    MatrixSelector,
+    Parentheses,
+    String,
+    Subquery,
+    Unary,
+    VectorSelector,
+)
 
-_BY = ast.AggModifierType.By
-_ON = ast.LabelModifierType.Include
 _SETS = frozenset(("and", "or", "unless"))
 _CONSTANT = Side(scalar=True)
 
@@ -44,33 +54,32 @@ class Walk:
         self.marks = 0
         """Number of lists of labels with MARK."""
 
-    def side(self, node: ast.Expr) -> Side:
+    def side(self, node: Expression) -> Side:
         """Return what is known of the value of `node`. Raises NotPointwise."""
         match node:
-            case ast.ParenExpr():
-                return self.side(node.expr)
-            case ast.SubqueryExpr():
-                return self.side(node.expr)
-            case ast.UnaryExpr():
+            case Parentheses() | Subquery():
+                return self.side(node.expression)
+            case Unary():
                 at = Construct(text="-", place=self._keyword("-"))
-                side = self.side(node.expr)
+                side = self.side(node.expression)
                 clauses.fails_alike(at, side, by_name=True)
                 return side
-            case ast.MatrixSelector():
-                return self._selector(node.vector_selector)
-            case ast.VectorSelector():
+            case MatrixSelector():
+                return self._selector(node.selector)
+            case VectorSelector():
                 return self._selector(node)
-            case ast.AggregateExpr():
+            case Aggregation():
                 return self._aggregation(node)
-            case ast.Call():
+            case Call():
                 return self._call(node)
-            case ast.BinaryExpr():
+            case Binary():
                 return self._operation(node)
             case _:
                 return _CONSTANT
 
-    def labels(self, names: Iterable[str], *, listed: bool) -> Labels:
-        """Return a list of labels, and count its MARK."""
+    def labels(self, found: LabelList | None, *, default: bool) -> Labels:
+        """Return the labels in parentheses, and count their MARK."""
+        names, listed = (found.names, found.listed) if found else ((), default)
         labels = Labels(names=frozenset(names), listed=listed)
         self.marks += labels.has_mark
         return labels
@@ -79,30 +88,24 @@ class Walk:
         self.keywords.append(word)
         return len(self.keywords) - 1
 
-    def _selector(self, node: ast.VectorSelector) -> Side:
-        matchers = node.matchers.matchers
-        self.values += (each.value for each in matchers)
-        present = {(each.name, each.value) for each in matchers if each.op == ast.MatchOp.Equal}
+    def _selector(self, node: VectorSelector) -> Side:
+        self.values += (each.value for each in node.matchers)
+        present = {(each.label, each.value) for each in node.matchers if each.operator == "="}
         if present.isdisjoint(self.wanted.matchers):
             return Side(named=True)
         clauses.selects_whole_objects(node, present, self.wanted)
         self.selections += 1
         return Side(selected=True, has_namespace=True)
 
-    def _aggregation(self, node: ast.AggregateExpr) -> Side:
-        name = str(node.op)
+    def _aggregation(self, node: Aggregation) -> Side:
+        name = node.operator
         place = self._keyword(name)
-        modifier = node.modifier
-        labels = (
-            self.labels(modifier.labels, listed=modifier.type == _BY)
-            if modifier
-            else Labels(names=frozenset(), listed=True)
-        )
-        at = Construct(text=_aggregation_text(name, modifier, self.wanted), place=place)
-        written = "".join(_strings([node.param]))
-        if node.param is not None:
-            self.side(node.param)
-        operand = self.side(node.expr)
+        labels = self.labels(node.labels, default=True)
+        at = Construct(text=_aggregation_text(node, self.wanted), place=place)
+        written = "".join(_strings(filter(None, (node.parameter,))))
+        if node.parameter is not None:
+            self.side(node.parameter)
+        operand = self.side(node.expression)
         named = labels.keeps("__name__") or written == "__name__"
         if not operand.selected:
             clauses.groups_the_same(at, labels)
@@ -117,16 +120,15 @@ class Walk:
         has_namespace = operand.has_namespace and labels.keeps(self.wanted.namespace)
         return replace(operand, has_namespace=has_namespace, named=operand.foreign and named)
 
-    def _call(self, node: ast.Call) -> Side:
-        name = node.func.name
+    def _call(self, node: Call) -> Side:
+        name = node.function
         at = Construct(text=f"{name}()", place=self._keyword(name))
-        sides = [self.side(each) for each in node.args]
-        scalar = node.func.return_type == ast.ValueType.Scalar
+        sides = [self.side(each) for each in node.arguments]
         selected = next((each for each in sides if each.selected), None)
-        strings = _strings(node.args)
+        strings = _strings(node.arguments)
         if selected is None:
             named = any(each.named for each in sides) or "__name__" in strings
-            return Side(scalar=scalar, anonymous=name == "vector", named=named)
+            return Side(scalar=node.scalar, anonymous=name == "vector", named=named)
         clauses.computes_each_object(at, name)
         writes_label = name in {"label_replace", "label_join"}
         clauses.fails_alike(at, selected, by_name=not writes_label)
@@ -137,25 +139,19 @@ class Walk:
             clauses.reads_the_same_labels(at, sources, selected, self.wanted)
         elif name.startswith("histogram_"):
             clauses.writes_no_wanted_label(at, "le", self.wanted)
-        return replace(selected, scalar=scalar)
+        return replace(selected, scalar=node.scalar)
 
-    def _operation(self, node: ast.BinaryExpr) -> Side:
-        left = self.side(node.lhs)
-        operator = str(node.op)
-        place = self._keyword(operator)
-        right = self.side(node.rhs)
-        modifier = node.modifier
-        matching = modifier.matching if modifier else None
-        labels = self.labels(
-            matching.labels if matching else (),
-            listed=matching is not None and matching.type == _ON,
-        )
-        at = Construct(text=_operation_text(operator, modifier, self.wanted), place=place)
+    def _operation(self, node: Binary) -> Side:
+        left = self.side(node.left)
+        place = self._keyword(node.operator)
+        right = self.side(node.right)
+        labels = self.labels(node.labels, default=False)
+        at = Construct(text=_operation_text(node, self.wanted), place=place)
         if left.scalar or right.scalar:
             vector = left if right.scalar else right
             clauses.fails_alike(at, vector, by_name=True)
             return vector
-        clauses.fills_in_nothing(at, modifier)
+        clauses.fills_in_nothing(at, node)
         match left.selected, right.selected:
             case False, False:
                 clauses.groups_the_same(at, labels)
@@ -166,10 +162,10 @@ class Walk:
                 return self._selected_one(at, node, labels, left, right)
 
     def _selected_both(
-        self, at: Construct, node: ast.BinaryExpr, labels: Labels, left: Side, right: Side
+        self, at: Construct, node: Binary, labels: Labels, left: Side, right: Side
     ) -> Side:
         """Return the value of an operation between two selected vectors."""
-        operator = str(node.op)
+        operator = node.operator
         clauses.matches_objects(at, labels, self.wanted)
         clauses.namespaces_alike(at, labels, self.wanted, left, right, union=operator == "or")
         if operator == "or":
@@ -180,8 +176,8 @@ class Walk:
             return left
         clauses.fails_alike(at, left)
         clauses.fails_alike(at, right)
-        clauses.copies_no_wanted_label(at, node.modifier, self.wanted)
-        match _many(node):
+        clauses.copies_no_wanted_label(at, node, self.wanted)
+        match node.many:
             case "left":
                 return left
             case "right":
@@ -191,10 +187,10 @@ class Walk:
                 return replace(left, has_namespace=left.has_namespace and kept)
 
     def _selected_one(
-        self, at: Construct, node: ast.BinaryExpr, labels: Labels, left: Side, right: Side
+        self, at: Construct, node: Binary, labels: Labels, left: Side, right: Side
     ) -> Side:
         """Return the value of an operation between a selected vector and one that is not."""
-        operator = str(node.op)
+        operator = node.operator
         selected, other = (left, right) if left.selected else (right, left)
         union = replace(selected, foreign=True, named=selected.named or other.named)
         if operator == "or":
@@ -211,18 +207,17 @@ class Walk:
             clauses.fails_alike(at, selected)
         elif selected is left:
             return selected
-        if _many(node) == ("left" if selected is left else "right"):
-            clauses.copies_no_wanted_label(at, node.modifier, self.wanted)
+        if node.many == ("left" if selected is left else "right"):
+            clauses.copies_no_wanted_label(at, node, self.wanted)
             return selected
-        copied = (node.modifier.group_labels or ()) if node.modifier else ()
-        clauses.matches_objects(at, labels, self.wanted, copied)
+        clauses.matches_objects(at, labels, self.wanted, node.copied)
         if operator == "unless":
             clauses.adds_no_other_objects(at, other, self.wanted)
             return replace(selected, foreign=True, named=other.named)
         return replace(selected, named=selected.foreign and other.named)
 
 
-def prove(query: str, tree: ast.Expr, wanted: Wanted, *, namespace: str) -> None:
+def prove(query: str, tree: Expression, wanted: Wanted, *, namespace: str) -> None:
     """Prove that a query is pointwise, given as text without comments and as syntax tree.
 
     `namespace` is that of the objects that it selects. Raises NotPointwise.
@@ -240,19 +235,18 @@ def prove(query: str, tree: ast.Expr, wanted: Wanted, *, namespace: str) -> None
     clauses.groups_nothing_else(query, walk.marks + (walk.selections if wanted.namespace else 0))
 
 
-def _aggregation_text(name: str, modifier: ast.AggModifier | None, wanted: Wanted) -> str:
-    if modifier is None:
-        return name
-    kind = "by" if modifier.type == _BY else "without"
-    return f"{name} {kind} ({_written(modifier.labels, wanted)})"
+def _aggregation_text(node: Aggregation, wanted: Wanted) -> str:
+    if node.labels is None:
+        return node.operator
+    kind = "by" if node.labels.listed else "without"
+    return f"{node.operator} {kind} ({_written(node.labels.names, wanted)})"
 
 
-def _operation_text(operator: str, modifier: ast.BinModifier | None, wanted: Wanted) -> str:
-    matching = modifier.matching if modifier else None
-    if matching is None:
-        return operator
-    kind = "on" if matching.type == _ON else "ignoring"
-    return f"{operator} {kind} ({_written(matching.labels, wanted)})"
+def _operation_text(node: Binary, wanted: Wanted) -> str:
+    if node.labels is None:
+        return node.operator
+    kind = "on" if node.labels.listed else "ignoring"
+    return f"{node.operator} {kind} ({_written(node.labels.names, wanted)})"
 
 
 def _written(labels: Sequence[str], wanted: Wanted) -> str:
@@ -263,20 +257,6 @@ def _written(labels: Sequence[str], wanted: Wanted) -> str:
     return ", ".join(labels)
 
 
-def _strings(nodes: Iterable[ast.Expr | None]) -> list[str]:
+def _strings(nodes: Iterable[Expression]) -> list[str]:
     """Return the strings among arguments, which may stand in parentheses."""
-    strings = []
-    for node in nodes:
-        while isinstance(node, ast.ParenExpr):
-            node = node.expr  # noqa: PLW2901 (unwrapped)
-        if isinstance(node, ast.StringLiteral):
-            strings.append(node.val)
-    return strings
-
-
-def _many(node: ast.BinaryExpr) -> str:
-    """Return the side that may have several samples for one of the other side: left or right."""
-    card = node.modifier.card if node.modifier else None
-    if card == ast.VectorMatchCardinality.ManyToOne:
-        return "left"
-    return "right" if card == ast.VectorMatchCardinality.OneToMany else ""
+    return [each.value for each in map(syntax.bare, nodes) if isinstance(each, String)]

@@ -109,8 +109,6 @@ def _prove(source: Source, binding: LabelBinding, objects: Objects, wanted: Want
         pointwise.prove(code, tree, wanted, namespace=_NAMESPACE)
     except PlanError as error:
         raise NotPointwise("", f"it cannot be analysed: {error}", "") from error
-    except RecursionError as error:
-        raise NotPointwise("", "it is nested too deeply to be analysed", "") from error
 
 
 def _refused(scope: Scope, refusal: NotPointwise, query: Template) -> Sharing:

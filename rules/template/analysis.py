@@ -46,6 +46,9 @@ def unknown_fields(source: parser.Source, known: Mapping[str, type]) -> list[Unk
     """
     check = _UnknownFields(source.defined, known)
     check.body(source.root, "data")
+    while check.invoked:  # not recursive: a file may chain thousands
+        name, check.root = check.invoked.pop()
+        check.body(source.defined.get(name), check.root)
     return sorted(check.unknown, key=lambda field: field.offset)
 
 
@@ -102,13 +105,13 @@ class _UnknownFields(_Walk):
         """Type of `$`."""
         self.unknown: set[UnknownField] = set()
         self.visited: set[tuple[str, _Type]] = set()
+        self.invoked: list[tuple[str, _Type]] = []
+        """Templates that are still to be visited, each with the type of its dot."""
 
     def invoke(self, name: str, argument: _Type) -> None:
         if (name, argument) not in self.visited:
             self.visited.add((name, argument))
-            root, self.root = self.root, argument
-            self.body(self.defined.get(name), argument)
-            self.root = root
+            self.invoked.append((name, argument))
 
     def pipe(self, pipe: nodes.Pipe, dot: _Type) -> _Type:
         types = [

@@ -34,7 +34,7 @@ rules:
     compiled = ruleset.load([("rules.yaml", text)])
     listing = Listing(
         series=(Series(name=series, labels=frozenset({"namespace", "node", *labels})),),
-        live={(series, PODS): label_binding.combinations(labels, ("namespace",))},
+        live={(series, PODS): tuple(label_binding.Choice(labels, ("namespace",)))},
     )
     entry = catalog.build(compiled, {0: listing}, kinds.Kinds.builtin()).entry(resource, series)
     assert entry

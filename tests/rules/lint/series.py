@@ -10,14 +10,12 @@ import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping
 
-import promql_parser
-
 from adapter.local_prometheus.remote_write import Labels
-from rules import promql
+from rules import promql, syntax
 from rules.errors import PlanError, RulesError
 from rules.kinds import NAMESPACES, NODES, PODS, GroupResource, Kinds
-from rules.promql import Matcher
 from rules.ruleset import CompiledRule, RuleSet
+from rules.syntax import Matcher, VectorSelector
 from rules.template import Template
 
 NAMESPACE = "n"
@@ -155,12 +153,10 @@ def _selectors(
         expression = promql.parse(query.render(data))
     except (PlanError, RulesError):
         return  # Prometheus refuses the query, whatever the series
-    nodes: list[promql_parser.Expr] = []
-    promql_parser.walk(expression, nodes.append)
-    for node in nodes:
-        selector = node.vector_selector if isinstance(node, promql_parser.MatrixSelector) else node
-        if isinstance(selector, promql_parser.VectorSelector):
-            yield promql.selector(str(selector.prettify()).split(" offset ")[0])
+    for node in syntax.walk(expression):
+        if isinstance(node, VectorSelector):
+            name = [Matcher(label="__name__", operator="=", value=node.name)] if node.name else []
+            yield (*name, *node.matchers)
 
 
 def _with_buckets(labels: Labels) -> Iterator[Labels]:

@@ -366,7 +366,7 @@ def test_external_metric_has_the_first_live_namespace_label():
 
 
 def test_external_metric_has_one_namespace_label_even_if_several_are_live():
-    live = {("m", NAMESPACES): label_binding.combinations([""], ["ns", "namespace"])}
+    live = {("m", NAMESPACES): tuple(label_binding.Choice([""], ["ns", "namespace"]))}
 
     built = build_external(EXTERNAL, listings=[listed("m ns namespace", live=live)])
 

@@ -12,9 +12,9 @@ import urllib.error
 from collections.abc import Iterator
 from typing import Any
 
-import promql_parser as ast
 import pytest
 
+from rules import syntax
 from rules.errors import PlanError
 from rules.query import confined
 from rules.query.confined import Writer, confine
@@ -181,34 +181,34 @@ class Leak(Writer):
         super().__init__('ns="a"')
         self._kind = kind
 
-    def text(self, node: ast.Expr) -> str:
+    def text(self, node: syntax.Expression) -> str:
         if self._kind in self._kinds(node):
             return Writer("").text(node)
         return super().text(node)
 
     @staticmethod
-    def _kinds(node: ast.Expr) -> set[str]:
+    def _kinds(node: syntax.Expression) -> set[str]:
         kinds = {type(node).__name__}
-        if isinstance(node, ast.VectorSelector):
+        if isinstance(node, syntax.VectorSelector):
             kinds |= {"named" if node.name else "unnamed"}
-            kinds |= {f"matches {each.name} {each.op}" for each in node.matchers.matchers}
+            kinds |= {f"matches {each.label} {each.operator}" for each in node.matchers}
             kinds |= {"offset"} if node.offset else set()
-            kinds |= {str(node.at.type)} if node.at else set()
-        if isinstance(node, ast.Call):
-            kinds.add(node.func.name)
-        if isinstance(node, ast.AggregateExpr | ast.BinaryExpr):
-            kinds.add(str(node.op))
+            kinds |= {node.at.split("(")[0].rstrip("0123456789.")} if node.at else set()
+        if isinstance(node, syntax.Call):
+            kinds.add(node.function)
+        if isinstance(node, syntax.Aggregation | syntax.Binary):
+            kinds.add(node.operator)
         return kinds
 
 
 @pytest.mark.parametrize(
     "kind",
     [
-        *("VectorSelector", "MatrixSelector", "SubqueryExpr", "BinaryExpr", "AggregateExpr"),
-        *("Call", "ParenExpr", "UnaryExpr", "named", "unnamed", "offset"),
-        *("AtModifierType.At", "AtModifierType.Start", "AtModifierType.End"),
-        *("matches __name__ MatchOp.Re", "matches ns MatchOp.NotEqual", "matches ns MatchOp.Re"),
-        *("matches __name__ MatchOp.Equal", "matches ns MatchOp.Equal"),
+        *("VectorSelector", "MatrixSelector", "Subquery", "Binary", "Aggregation"),
+        *("Call", "Parentheses", "Unary", "named", "unnamed", "offset"),
+        *("@ ", "@ start", "@ end"),
+        *("matches __name__ =~", "matches ns !=", "matches ns =~"),
+        *("matches __name__ =", "matches ns ="),
         *("absent", "absent_over_time", "label_replace", "label_join", "scalar", "vector"),
         *("or", "unless", "and", "+", "topk", "quantile", "count_values"),
     ],

@@ -150,7 +150,7 @@ def test_plan_for_a_root_scoped_resource_ignores_the_namespace():
 
 
 def test_query_by_a_later_binding_excludes_earlier_labels():
-    first, second = label_binding.combinations(["exported_pod", "pod"], ["namespace"])
+    first, second = label_binding.Choice(["exported_pod", "pod"], ["namespace"])
     entry = entry_of(
         RULE, labels="namespace exported_pod pod", live=[(("m", PODS), (first, second))]
     )
@@ -164,7 +164,7 @@ def test_query_by_a_later_binding_excludes_earlier_labels():
 
 
 def test_query_by_a_later_binding_excludes_earlier_namespace_labels():
-    live = label_binding.combinations(["exported_pod", "pod"], ["exported_namespace", "namespace"])
+    live = (*label_binding.Choice(["exported_pod", "pod"], ["exported_namespace", "namespace"]),)
     entry = entry_of(
         RULE,
         labels="exported_namespace namespace exported_pod pod",
@@ -190,7 +190,7 @@ AGED = f"{RULE}maxSampleAge: 1m30s\n"
 
 
 def test_recent_objects_are_queried_with_the_matchers_of_the_values():
-    first, second = label_binding.combinations(["exported_pod", "pod"], ["namespace"])
+    first, second = label_binding.Choice(["exported_pod", "pod"], ["namespace"])
     entry = entry_of(
         AGED, labels="namespace exported_pod pod", live=[(("m", PODS), (first, second))]
     )

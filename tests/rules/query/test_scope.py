@@ -288,7 +288,7 @@ def test_deep_nesting_is_alone():
     sharing = scope.sharing(source_of(f"{A}{'+ 1' * 900}"), POD)
     assert (sharing.scope, sharing.obstacle) == (
         Scope.ALONE,
-        "it is nested too deeply to be analysed",
+        "it cannot be analysed: it nests 901 operators, functions and parentheses, more than 128",
     )
 
 

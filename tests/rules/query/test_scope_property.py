@@ -11,12 +11,11 @@ import time
 from collections import Counter
 from itertools import chain
 
-import promql_parser
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rules import promql
+from rules import promql, syntax
 from rules.query import clauses, scope
 from rules.query.clauses import NotPointwise
 from rules.query.label_binding import LabelBinding
@@ -225,20 +224,19 @@ def test_the_parser_groups_operators_as_prometheus_does(client, operators, data)
     assert client.query(_grouped(promql.parse(query))) == client.query(query)
 
 
-def _grouped(node: promql_parser.Expr) -> str:
+def _grouped(node: syntax.Expression) -> str:
     """Return an expression with all its parentheses."""
     match node:
-        case promql_parser.BinaryExpr(op=operator, lhs=left, rhs=right, modifier=modifier):
-            words = [str(operator), "bool" if modifier and modifier.return_bool else ""]
-            if modifier and modifier.matching:
-                on = modifier.matching.type == promql_parser.LabelModifierType.Include
-                labels = ", ".join(modifier.matching.labels)
-                words.append(f"{'on' if on else 'ignoring'} ({labels})")
-            return f"({_grouped(left)} {' '.join(words)} {_grouped(right)})"
-        case promql_parser.UnaryExpr(expr=expression):
-            return f"(-{_grouped(expression)})"
-        case promql_parser.NumberLiteral(val=value):
-            return str(value)
+        case syntax.Binary():
+            words = [node.operator, "bool" if node.boolean else ""]
+            if node.labels:
+                names = ", ".join(node.labels.names)
+                words.append(f"{'on' if node.labels.listed else 'ignoring'} ({names})")
+            return f"({_grouped(node.left)} {' '.join(words)} {_grouped(node.right)})"
+        case syntax.Unary():
+            return f"(-{_grouped(node.expression)})"
+        case syntax.Number():
+            return str(node.value)
         case _:
             return node.name
 

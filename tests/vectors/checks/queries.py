@@ -100,7 +100,7 @@ def _custom(case: Mapping[str, Any], kinds: Kinds) -> _Query:
 def _external(case: Mapping[str, Any], kinds: Kinds) -> _Query:
     rule = _rule(case, "externalRules")
     bound = rule.mapping.bind(kinds)
-    (only,) = label_binding.bindings(rule, bound, frozenset(), kinds)[NAMESPACES]
+    (only,) = label_binding.choices(rule, bound, frozenset(), kinds)[NAMESPACES]
     entry = ExternalEntry(
         metric="m",
         namespaced=rule.config.resources.namespaced is not False,
