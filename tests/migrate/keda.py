@@ -7,10 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import promql_parser
 import yaml
 
-from rules import promql, quantity
+from rules import promql, quantity, syntax
 from rules.template import execution, parser
 from tests.migrate.golden import Run, run_files
 
@@ -137,11 +136,7 @@ def _of_metric(
 
 
 def _of_rule(wanted: Mapping[str, Any], rule: Mapping[str, Any], done: Run) -> Iterator[str]:
-    tree = promql.parse(rendered(rule))
-    inner: list[Any] = []
-    promql_parser.walk(tree, inner.append)
-    query = promql.parse(wanted["query"]).prettify()
-    if query not in {each.prettify() for each in inner}:
+    if promql.parse(wanted["query"]) not in syntax.walk(promql.parse(rendered(rule))):
         yield f"query {rendered(rule)}"
     url, headers = server_of(rule, done)
     parameters = "&".join(f"{k}={v}" for k, v in wanted.get("parameters", {}).items())
