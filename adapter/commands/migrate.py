@@ -32,6 +32,7 @@ from rules.migration.notes import Note, Verdict
 from rules.quoting import counted, escaped
 
 _KEDA = frozenset(("ScaledObject", *scaled_objects.OTHER_KINDS))
+_HPAS = "hpas.yaml"
 _SUFFIXES = frozenset((".yaml", ".yml", ".json"))
 _VERDICTS: tuple[Verdict, ...] = ("same", "differs", "left out")
 
@@ -313,7 +314,9 @@ def _files(
     else:
         files["values.yaml"] = [values]
     if hpas:
-        files["hpas.yaml"] = list(hpas)
+        files[_HPAS] = list(hpas)
+    elif options.output and (left := Path(options.output, _HPAS)).exists():
+        raise _error("is of an earlier run, and no HPA is written now: remove it", str(left))
     return files, notes
 
 

@@ -14,7 +14,7 @@ from rules.migration.notes import Notes, Verdict
 
 _DIRECTIONS = ("scaleUp", "scaleDown")
 _TRIGGER: Path = ("spec", "triggers", 0)
-_LEVELS: Mapping[Path, str] = {
+LEVELS: Mapping[Path, str] = {
     (): "apiVersion kind metadata spec status",
     ("metadata",): "name namespace labels annotations ownerReferences creationTimestamp "
     "deletionGracePeriodSeconds deletionTimestamp finalizers generation managedFields "
@@ -97,9 +97,9 @@ def _unread(node: Node, path: Path, said: set[Path], skipped: frozenset[Path]) -
         for index, item in enumerate(node.items):
             yield from _unread(item, (*path, index), said, skipped)
     pattern = tuple(0 if isinstance(each, int) else each for each in path)
-    if not isinstance(node, MappingNode) or pattern not in _LEVELS:
+    if not isinstance(node, MappingNode) or pattern not in LEVELS:
         return
-    known = _LEVELS[pattern].split()
+    known = LEVELS[pattern].split()
     for key, entry in node.entries.items():
         below = (*path, key)
         if key not in known and below not in said:

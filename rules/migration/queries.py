@@ -47,7 +47,7 @@ class Query:
     is_single: bool
     """Whether it has one element at most."""
     is_ratio: bool
-    """Whether its value does not grow with the load: an average or a percentile."""
+    """Whether its value does not grow with the load: an average, a percentile or a ratio."""
     divides: bool
     series: str
     """Name of a series that it reads; empty if it names none."""
@@ -118,6 +118,8 @@ def _is_ratio(tree: Expression) -> bool:
             return aggregation.operator in {"avg", "quantile"}
         case Call() as call:
             return call.function == "histogram_quantile"
+        case Binary() as binary:
+            return binary.operator == "/" and _kind(binary.right) == "vector"
         case _:
             return False
 

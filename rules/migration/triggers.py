@@ -130,7 +130,9 @@ def _value_lines(trigger: Prometheus, query: queries.Query, path: Path) -> Itera
     if not query.is_single:
         remarks += [several, "for a series of each pod, write a Pods metric: docs/hpa-recipes.md"]
     if query.is_ratio and trigger.type == "AverageValue":
-        remarks.append("the HPA divides this average by the replicas, as in KEDA: use type Value")
+        remarks.append(
+            "the HPA divides this average or ratio by the replicas, as in KEDA: use type Value"
+        )
     if query.divides and trigger.ignore_null:
         remarks.append("a division by 0 counts as 0, as in KEDA, even if work waits")
     is_exact = query.is_single or (not query.problem and not trigger.ignore_null)
