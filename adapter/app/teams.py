@@ -29,6 +29,9 @@ from rules.teams import QUERY_TIMEOUT, SOURCE
 
 _CONSEQUENCE = "the rules of teams have no effect"
 _UNANNOTATED = "the annotation that --team-rules-status writes is missing"
+_KEPT = 20_000
+"""ConfigMaps that are known at least, and refused with a reason if they exceed a limit. The
+namespaces share them out, so that one with more does not end the watch."""
 _QPS, _BURST = 5.0, 50
 """Of requests for Events and annotations, which delay no others."""
 _READ_QPS, _READ_BURST = 200.0, 400
@@ -65,14 +68,14 @@ async def connect(
     """Start to watch the ConfigMaps."""
     limits = settings.limited.limits
     content: Content[ConfigMapIndex] = Content(
-        index=ConfigMapIndex,
+        index=functools.partial(ConfigMapIndex, max(_KEPT, 2 * limits.team_config_maps_all)),
         parse=config_maps.parse,
         metadata_only=True,
         labels=settings.rules.team_selector,
         suffix="/metadata",
         unwatched=f"not watched, so {_CONSEQUENCE}",
     )
-    caches = WatchCaches(kube, content, metrics=watch_metrics)
+    caches = WatchCaches(kube, content, metrics=watch_metrics, max_objects=None)
     background.start("watch of team rules", caches.run())
     kind = Kinds.builtin().first("configmaps")
     right = Right(

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from adapter.cluster.value_index import Item, ValueIndex
+from adapter.cluster.shared_index import SharedIndex
+from adapter.cluster.value_index import Item
 from rules.admission import Candidate, Key
 from rules.teams import ConfigMap, is_rules_file
 
@@ -38,11 +39,11 @@ class Watched:
         return f"{collection(namespace)}/{name}"
 
 
-class ConfigMapIndex(ValueIndex[Watched]):
+class ConfigMapIndex(SharedIndex[Watched]):
     """The ConfigMaps, and how often they have changed."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, total: int) -> None:
+        super().__init__(total)
         self.changes = 0
 
     def put(self, item: Item[Watched]) -> None:
@@ -69,7 +70,7 @@ def parse(document: Mapping[str, Any]) -> Item[Watched]:
         version=str(metadata["resourceVersion"]),
         status=digest(str(status)) if status else b"",
     )
-    return Item(namespace, name, watched)
+    return Item(namespace, name, watched, watched.candidate.created)
 
 
 def read(document: Mapping[str, Any]) -> ConfigMap:

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
+import functools
 import random
 import tracemalloc
+from collections.abc import Mapping
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry
 
+from adapter import telemetry
+from adapter.clients.kubernetes import Kube
 from adapter.cluster import shared_index
 from adapter.cluster.shared_index import SharedIndex
 from adapter.cluster.value_index import Item
+from adapter.cluster.watch_cache import Content, WatchCaches
 from rules import shares
+from rules.kinds import Kinds
 from rules.shares import Claim
+from tests.fakes import kubernetes
+from tests.waiting import until
 
 TOTAL = 20
 
@@ -133,3 +144,33 @@ def test_what_is_beyond_takes_little_memory() -> None:
         return used
 
     assert memory(20_000) < 2 * memory(1000) + 20_000 * 200  # and the names
+
+
+async def test_a_watch_goes_on_whatever_number_of_objects_a_namespace_has(
+    api: Kube, cluster: kubernetes.Cluster
+) -> None:
+    def parse(document: Mapping[str, Any]) -> Item[str]:
+        metadata = document["metadata"]
+        return Item(metadata["namespace"], metadata["name"], metadata["name"], "2026")
+
+    content = Content(index=functools.partial(SharedIndex[str], 4), parse=parse, metadata_only=True)
+    metrics = telemetry.WatchCacheMetrics(CollectorRegistry())
+    caches = WatchCaches(api, content, metrics=metrics, max_objects=None)
+    for number in range(30):
+        cluster.add("pods", "greedy", f"p{number}", phase="Running")
+    running = asyncio.create_task(caches.run())
+    await asyncio.sleep(0)
+    try:
+        index = None
+        async with asyncio.timeout(20):
+            while index is None:
+                await asyncio.sleep(0.01)
+                index = caches.index(Kinds.builtin().first("pods"))
+        cluster.put("pods", "team-b", "late", labels={})
+        await until(lambda: "late" in index.values())
+        assert "pods watched" in caches.status()
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    assert sum(namespace == "greedy" for namespace, _ in index.left_out()) >= 28

@@ -57,7 +57,7 @@ class Replica:
 
     def __init__(self, limits: Limits = SMALL, *, began: float = 0.0) -> None:
         self.objects: dict[Key, dict[str, Any]] = {}
-        self.index: ConfigMapIndex | None = ConfigMapIndex()
+        self.index: ConfigMapIndex | None = ConfigMapIndex(20_000)
         self.now = began
         self.fetched: list[Key] = []
         self.requests = 0
