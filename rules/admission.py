@@ -1,4 +1,4 @@
-"""Which ConfigMaps of teams the limits admit: which are read, and of these, which are in use.
+"""Which ConfigMaps of teams the limits admit: to be read, and then to be used.
 
 Pure. What is admitted follows from the present objects alone, so that all replicas agree. How a
 limit is divided is in `shares`.

@@ -49,6 +49,9 @@ class Limits:
     team_text_all: int = _limit(32 << 20, "characters", "rules files of all namespaces", _SHARED)
     team_rules: int = _limit(100, "rules", "rules of one namespace", "the youngest are refused")
     team_rules_all: int = _limit(1_000, "rules", "rules of all namespaces", _SHARED)
+    team_series: int = _limit(
+        100, "names", "series that one rule selects", "the rule has no metrics"
+    )
     team_overrides: int = _limit(50, "overrides", "`resources` of one rule", _REFUSED)
     team_filters: int = _limit(20, "entries", "`seriesFilters` of one rule", _REFUSED)
     team_pattern: int = _limit(500, "characters", "one regular expression", _REFUSED)

@@ -27,8 +27,6 @@ SOURCE = "teams"
 """Name of the client of Prometheus that has limits of its own, so that it delays no other rules."""
 QUERY_TIMEOUT = 5.0
 """Seconds."""
-MAX_SERIES = 100
-"""Names of series that one rule may read."""
 _MAX_NODES = 20_000
 """Values of one file, with those that aliases repeat."""
 _SUFFIXES = (".yaml", ".yml")
@@ -107,14 +105,11 @@ def merge(cluster: RuleSet, in_use: Mapping[Key, RuleSet]) -> RuleSet:
 
 def too_wide(rule: CompiledRule, listings: Mapping[int, Listing]) -> str:
     """Return why a rule of a team produces no metrics: it reads too many series; else empty."""
+    assert rule.team is not None
     count = len(listings[rule.index].series) if rule.index in listings else 0
-    if count <= MAX_SERIES:
+    if count <= rule.team.limits.team_series:
         return ""
-    where = rule.config.where
-    return (
-        f"{where}: seriesQuery selects {count} names of series; at most {MAX_SERIES} are allowed: "
-        "name the series"
-    )
+    return f"{rule.config.where}: seriesQuery {rule.team.limits.exceeded('team_series', count)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

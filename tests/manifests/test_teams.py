@@ -228,6 +228,8 @@ def test_a_refused_version_has_no_effect_and_says_why(plane: ControlPlane, adapt
     causes = plane.admin.request("GET", path).document["details"]["causes"]
     (refused,) = [each for each in causes if each["reason"] == "RulesRefused"]
     assert "cannot use info()" in refused["message"]
+    explained = plane.admin.request("GET", f"{path}?explain=true").document["causes"]
+    assert refused in explained
     assert queue(plane, "team-y") == "2011"
     events = plane.admin.get("/api/v1/namespaces/team-x/events")["items"]
     (told,) = [each for each in events if each["reason"] == "RulesRefused"]

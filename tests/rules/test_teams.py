@@ -269,7 +269,9 @@ def test_a_rule_of_too_many_series_has_no_metrics():
 
     assert (entries(few), entries(many)) == (100, 0)
     assert teams.too_wide(merged.every[0], few) == ""
-    assert "selects 101 names of series; at most 100" in teams.too_wide(merged.every[0], many)
+    assert "has 101 names; the limit for series that one rule selects is 100" in teams.too_wide(
+        merged.every[0], many
+    )
 
 
 def test_rules_of_two_namespaces_are_never_equal():

@@ -226,6 +226,20 @@ async def test_only_what_changes_is_read_again(monkeypatch: pytest.MonkeyPatch) 
     assert replica.requests == 2
 
 
+async def test_of_3_000_refused_ones_of_a_namespace_only_those_in_the_limit_are_read() -> None:
+    replica = Replica(limits.DEFAULT)
+    replica.put(*(document("rules: [", name=f"c{number}") for number in range(3_000)))
+    replica.put(document(text("m"), namespace="b", created="2026-02-01"))
+
+    await replica.rules.look(replica.request)
+
+    assert replica.fetched.index(("b", "rules")) == 1  # after the first of the other namespace
+    assert replica.in_use == {"b/rules": ["m"]}
+    await replica.settle()
+    assert len(replica.fetched) == 101
+    assert replica.rules.check() == "3001 ConfigMaps of 2 namespaces, 3000 refused"
+
+
 async def test_a_free_place_is_taken_by_one_that_was_not_read() -> None:
     replica = Replica()
     for number in range(4):
