@@ -27,7 +27,7 @@ from adapter.clients.prometheus_result import QueryResult
 from rules import promql
 from rules.causes import explanation, explanation_document, missing, samples
 from rules.causes.cause import Cause
-from rules.causes.explanation import Asked, Explanation, QueryFacts, RuleFacts
+from rules.causes.explanation import MAX_LABEL, Asked, Explanation, QueryFacts, RuleFacts
 from rules.errors import RulesError
 from rules.query import scope
 from rules.query.aggregate import Sample
@@ -295,4 +295,5 @@ def _values(content: Content | None) -> Iterator[tuple[str, str]]:
     for item in items:
         labels = item.get("metricLabels") or {}
         described = item.get("describedObject", {}).get("name", "")
-        yield described or ",".join(f"{key}={each}" for key, each in labels.items()), item["value"]
+        named = ",".join(f"{key}={shorten(each, MAX_LABEL)}" for key, each in labels.items())
+        yield described or named, item["value"]

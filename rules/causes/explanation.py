@@ -22,6 +22,8 @@ T = TypeVar("T")
 
 MAX_SHOWN = 10
 """Elements of a list that are shown."""
+MAX_LABEL = 1000
+"""Characters of the value of a label."""
 _UNRELATED, _MAX_UNRELATED = 10, 3
 """Distance of a rule whose name has nothing to do with the metric; how many of these are shown."""
 MAX_QUERY = 20_000

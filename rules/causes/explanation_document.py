@@ -6,12 +6,12 @@ import textwrap
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
-from rules.causes.explanation import Explanation, QueryFacts, Shown
+from rules.causes.explanation import MAX_LABEL, Explanation, QueryFacts, Shown
 from rules.causes.samples import NOT_FINITE
 from rules.document.sources import DEFAULT
 from rules.query import entry_document
 from rules.query.aggregate import Sample
-from rules.quoting import counted, escaped
+from rules.quoting import counted, escaped, shorten
 
 T = TypeVar("T")
 
@@ -73,7 +73,8 @@ def _query(query: QueryFacts) -> Document:
 
 def _sample(sample: Sample) -> Document:
     text = NOT_FINITE.get(str(sample.value))
-    return {"labels": dict(sample.labels), "value": sample.value if text is None else text}
+    labels = {name: shorten(each, MAX_LABEL) for name, each in sample.labels.items()}
+    return {"labels": labels, "value": sample.value if text is None else text}
 
 
 def _shown(shown: Shown[T], convert: Callable[[T], Any]) -> Document:

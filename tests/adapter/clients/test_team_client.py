@@ -20,7 +20,6 @@ from adapter.clients.prometheus import Prometheus
 from adapter.clients.prometheus_result import QueryResult
 from adapter.evaluation.queries import QueriesBySource
 from rules import limits
-from rules.query import confined
 from rules.ruleset import Team
 from tests import virtual_time
 from tests.fakes import prometheus as fakes
@@ -244,20 +243,6 @@ async def test_a_text_that_cannot_be_confined_is_not_sent(running, session):
 
     with pytest.raises(errors.Refused, match=r"cannot use info\(\)"):
         await of_team.query("info(queue)")
-
-
-def test_a_confined_query_stays_as_it_is():
-    texts = [
-        'sum by (pod) (rate(queue{pod=~"a|b"}[5m])) / on (pod) group_left () (queue > bool 2)',
-        'max by (job) (up) and on (job) last_over_time({__name__="queue"}[1h])',
-        "-(-queue ^ 2) or vector(0) and (time() - timestamp(queue offset 5m))",
-        "max(max_over_time(timestamp(queue)[6m:15s]) or queue @ 1700000000)",
-        'label_replace(topk(3, queue), "a", "$1", "pod", "(.*)")',
-    ]
-    for text in texts:
-        once = confined.confine(text, "namespace", "a")
-        assert confined.confine(once, "namespace", "a") == once
-        assert confined.confine(once, "namespace", "b") != once
 
 
 # Sizes

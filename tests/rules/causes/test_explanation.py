@@ -190,6 +190,16 @@ def explained(**changes) -> Explanation:
     )
 
 
+@pytest.mark.parametrize(("length", "more"), [(1000, ""), (1001, "…")])
+def test_the_value_of_a_label_is_shown_up_to_a_thousand_characters(length, more) -> None:
+    long = Sample({"pod": "x" * length}, 1.0, 0.0)
+    found = explained(queries=(facts(samples=explanation.first([long])),))
+
+    (query,) = explanation_document.document(found)["queries"]
+
+    assert query["samples"]["items"][0]["labels"]["pod"] == "x" * 1000 + more
+
+
 NAN = Cause(reason=Reason.NOT_FINITE, sentence="returned NaN. Correct the query")
 IDLE = Cause(reason=Reason.NOT_SCRAPED, sentence="they use no GPU")
 NONE = explanation.first(())

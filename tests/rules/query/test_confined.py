@@ -167,6 +167,12 @@ def test_no_query_of_a_namespace_reads_another_one(servers: Any) -> None:
     assert told > QUERIES / 2
 
 
+def test_a_confined_query_stays_as_it_is() -> None:
+    for query in queries(QUERIES):
+        text = confine(query, LABEL, "a")
+        assert confine(text, LABEL, "a") == text, query
+
+
 def test_what_is_written_means_what_was_parsed(servers: Any) -> None:
     both, _ = servers
     for query in queries(QUERIES // 4):
