@@ -1,4 +1,4 @@
-"""What confines the requests of one namespace's rules: their text, their number and their answers.
+"""Confines the requests of one namespace's rules: their text, number and answers.
 
 `prometheus` sends the requests. Whoever has the client of a namespace cannot send another one.
 """

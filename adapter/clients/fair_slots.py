@@ -1,4 +1,4 @@
-"""Slots for requests that namespaces share in turns, so that none of them delays the others."""
+"""Slots for requests that namespaces share in turns."""
 
 from __future__ import annotations
 
