@@ -104,17 +104,18 @@ _COMMAND = settings.Command(
        gpu-metrics-adapter migrate --compare --ours=URL [FILE...] [FLAGS]
 
 Reads an installation of prometheus-adapter (values of its Helm chart, also in a HelmRelease or an
-Application; a Deployment and its ConfigMap; a rules file) and KEDA ScaledObjects. Prints a line
-for each key: whether it works as it is, differs, or is left out, and why. With --output, writes
-values.yaml or an overlay, and hpas.yaml with an HPA for each ScaledObject.
+Application; a Deployment and its ConfigMap; a rules file) and KEDA ScaledObjects; a FILE may be a
+folder. Prints a line for each key: whether it works as it is, differs, or is left out, and why.
+With --output, writes values.yaml or an overlay, and hpas.yaml with an HPA for each ScaledObject.
 
 With --compare, requests each custom and external metric of the HPAs from two servers and prints
 each difference; values within the tolerance of an HPA, 10 %, are close.
 
 {settings.flag_help(_Options)}
 
-Exit code: 0 if the rules of the output load, 1 if not or if nothing was found; with --compare, 1 if
-a metric differs or could not be compared; 2 for an invalid command line.""",
+Exit code: 0 if the rules of the output load, 1 if not, if a file cannot be read or if nothing was
+found; with --compare, 1 if a metric differs or could not be compared; 2 for an invalid command
+line.""",
     groups=(_Options,),
     positional_flag="file",
 )

@@ -66,7 +66,7 @@ _NEW = """
 _ONLY_OURS = tuple(_NEW.split())
 """Values without which the original's chart renders the same, or parents of such values."""
 _FILE_FLAG = re.compile(r"--?(?P<name>[a-z0-9-]+(?:-file|kubeconfig|-auth-config))=(?P<path>.*)")
-_READABLE = ("/tmp", "/etc/ssl", "/var/run/secrets", "/run/secrets")  # noqa: S108 - only named
+_READABLE = ("/etc/ssl", "/var/run/secrets", "/run/secrets")
 """Directories that the pod has without a volume."""
 
 _PARENTS = frozenset(

@@ -171,6 +171,11 @@ class ScaledObject:
     has_formula: bool
     triggers: Sequence[Trigger]
 
+    @property
+    def name_in_keda(self) -> str:
+        """The name of KEDA's HPA."""
+        return self.hpa_name or f"keda-hpa-{self.name}"
+
     def is_annotated(self, key: str) -> bool:
         """Return whether an annotation is set to anything but a false boolean."""
         return key in self.annotations and self.annotations[key] not in _FALSE
@@ -304,7 +309,7 @@ def _scaled_object(top: _Reader) -> ScaledObject:
     namespace, name = identity(top.node)
     if not names.is_namespace(namespace):
         metadata.refuse("namespace", "must be a DNS label")
-    _check_name(metadata, name)
+    _check_name(metadata, name, 63)  # it is the value of a label
     numbers = {key: spec.integer(key, least) for key, least in INTEGERS.items()}
     minimum, maximum = numbers["minReplicaCount"], numbers["maxReplicaCount"] or 100
     idle = numbers["idleReplicaCount"]
@@ -344,9 +349,9 @@ def _scaled_object(top: _Reader) -> ScaledObject:
     )
 
 
-def _check_name(reader: _Reader, name: str) -> None:
-    if not names.is_subdomain(name) or len(name) > 63:
-        reader.refuse("name", "must be a DNS subdomain of at most 63 characters")
+def _check_name(reader: _Reader, name: str, limit: int = 253) -> None:
+    if not names.is_subdomain(name) or len(name) > limit:
+        reader.refuse("name", f"must be a DNS subdomain of at most {limit} characters")
 
 
 def _labels(found: _Reader, annotations: Mapping[str, str]) -> dict[str, str]:

@@ -115,28 +115,33 @@ class _Others:
 
     def __init__(self, manifests: Sequence[Manifest], objects: Sequence[ScaledObject]) -> None:
         self._targets: dict[tuple[str, ...], str] = {}
-        self._names = {(each.namespace, each.hpa_name) for each in objects}
+        self._names: dict[tuple[str, str], str] = {}
+        self._given = {(each.namespace, each.hpa_name) for each in objects}
         for each in manifests:
             if each.kind == "HorizontalPodAutoscaler" and not is_of_keda(each):
-                namespace, name = keda.identity(each.node)
+                identity = keda.identity(each.node)
                 reference = nodes.mapping(nodes.mapping(each.node, "spec"), "scaleTargetRef")
                 parts = {key: nodes.text(reference, key) for key in ("apiVersion", "kind", "name")}
-                self._targets[_target(namespace, parts)] = each.title
-                self._names.add((namespace, name))
+                self._targets[_target(identity[0], parts)] = each.title
+                self._names[identity] = each.title
+                self._given.add(identity)
 
     def claim(self, found: ScaledObject) -> list[Line]:
-        """Return why the target has an HPA already; nothing if this object is the first."""
+        """Return why KEDA has no HPA beside the others; nothing for the first one."""
         title = f"ScaledObject {found.namespace}/{found.name}"
-        other = self._targets.setdefault(_target(found.namespace, found.target), title)
-        if other == title:
-            return []
-        message = f"{other} already scales {found.target['kind']} {found.target['name']}"
-        return [left_out((*_SPEC, "scaleTargetRef"), message)]
+        target = _target(found.namespace, found.target)
+        if (other := self._targets.setdefault(target, title)) != title:
+            message = f"{other} already scales {found.target['kind']} {found.target['name']}"
+            return [left_out((*_SPEC, "scaleTargetRef"), message)]
+        name = (found.namespace, found.name_in_keda)
+        if (other := self._names.setdefault(name, title)) != title:
+            return [left_out((*CONFIG, "name"), f"{name[1]} is the name of the HPA of {other}")]
+        return []
 
     def new_name(self, found: ScaledObject) -> str:
-        """Return the name of the HPA: that in the object, its own, or KEDA's."""
-        own_is_taken = (found.namespace, found.name) in self._names
-        return found.hpa_name or (f"keda-hpa-{found.name}" if own_is_taken else found.name)
+        """Return the name of the HPA: that of KEDA's if it is given, or else its own if free."""
+        own_is_given = (found.namespace, found.name) in self._given
+        return found.name_in_keda if found.hpa_name or own_is_given else found.name
 
 
 def _target(namespace: str, target: Mapping[str, str]) -> tuple[str, ...]:
@@ -278,8 +283,10 @@ def _lines(document: MappingNode) -> Iterator[Line]:
     spec = nodes.mapping(document, "spec")
     fallback, advanced = nodes.mapping(spec, "fallback"), nodes.mapping(spec, "advanced")
     number, replicas = (nodes.text(fallback, key) for key in ("failureThreshold", "replicas"))
+    how = nodes.text(fallback, "behavior") or "static"
     message = (
-        f"after {number} errors in a row KEDA proposes {replicas} replicas, an HPA keeps its own"
+        f"after more than {number} errors in a row KEDA proposes replicas ({replicas}, {how}); an "
+        "HPA without a value keeps its replicas"
     )
     yield left_out((*_SPEC, "fallback"), message)
     restore = "restoreToOriginalReplicaCount"
@@ -291,7 +298,7 @@ def _lines(document: MappingNode) -> Iterator[Line]:
     yield same((*CONFIG, "name"), "as KEDA's HPA: wait until that is deleted")
     yield same(BEHAVIOR)
     yield same(("metadata", "labels"))
-    message = "its owner creates the ScaledObject again after you delete it"
+    message = "its owner may create the ScaledObject again after you delete it"
     yield left_out(("metadata", "ownerReferences"), message)
     target: Path = (*_SPEC, "scaleTargetRef")
     for key in ("apiVersion", "kind", "name", "deploymentName"):

@@ -126,7 +126,7 @@ def _value_lines(trigger: Prometheus, query: queries.Query, path: Path) -> Itera
     if not query.is_single and trigger.ignore_null:
         several += ", unless all but one are NaN or infinite"
     if query.problem:
-        remarks.append(f"cannot be parsed: {query.problem}. Prometheus may refuse it, as for KEDA")
+        remarks.append(f"cannot be checked: {query.problem}. Prometheus may refuse it, as for KEDA")
     if not query.is_single:
         remarks += [several, "for a series of each pod, write a Pods metric: docs/hpa-recipes.md"]
     if query.is_ratio and trigger.type == "AverageValue":
@@ -177,7 +177,7 @@ def _activation(trigger: Prometheus, path: Path, *, is_always_active: bool) -> L
     path = (*path, "activationThreshold")
     if is_always_active:
         return same(path, "no effect: KEDA does not scale this target to zero")
-    threshold = f"{trigger.activation:g}"
-    return differs(
-        path, f"KEDA is above zero only while the value is above {threshold}; an HPA is always"
+    message = (
+        f"a value above {trigger.activation:g} keeps KEDA from zero; an HPA has no such number"
     )
+    return differs(path, message)

@@ -201,6 +201,14 @@ def test_no_two_autoscalers_have_one_name():
     assert sorted(names) == ["keda-hpa-db", "keda-hpa-web", "web"]
 
 
+def test_of_two_objects_with_one_name_of_an_autoscaler_keda_refuses_the_second():
+    config = {"horizontalPodAutoscalerConfig": {"name": "keda-hpa-web"}}
+    done = migrated(scaled(), scaled("api", advanced=config))
+
+    assert len(keda.hpas(done)) == 1
+    assert "is the name of the HPA of ScaledObject shop/web" in said(done, "Config.name")
+
+
 def test_servers_differ_by_address_parameters_and_headers():
     triggers = [
         trigger(),
@@ -259,7 +267,7 @@ def test_a_server_of_which_keda_gets_no_value_is_left_out(address, words):
 def test_a_query_that_cannot_be_parsed_is_named_and_sent():
     done = migrated(scaled(triggers=[trigger(query="sum(x) keep_metric_names")]))
 
-    assert "cannot be parsed" in said(done, "metadata.query")
+    assert "cannot be checked" in said(done, "metadata.query")
     assert "sum(x) keep_metric_names" in str(keda.rules(done))
 
 
