@@ -6,7 +6,9 @@ For each flood a new adapter is started with its default flags. During the flood
 requested without an identity, and the metric of a pod as the HPA controller, whose verdict is
 cached. Fails unless, for every flood, the peak RSS stays below the memory limit of the Deployment,
 `/livez` takes less than MAX_LIVEZ_SECONDS longer than a bare aiohttp handler that is probed in the
-same way, and every request of the HPA controller gets its value. If the kernel's queue of new
+same way, and every request of the HPA controller gets its value. With hostile objects, the metrics
+of 40 other teams are requested in turn as well, each value must come within MAX_VALUE_SECONDS, and
+a second adapter is started while the objects exist. If the kernel's queue of new
 connections is full for a moment, a client repeats its SYN after a second: the time until a
 connection is open is shown and limited on its own.
 """
@@ -16,7 +18,9 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import itertools
 import json
+import resource
 import socket
 import ssl
 import sys
@@ -30,8 +34,18 @@ from typing import NamedTuple
 import yaml
 
 from tests.attack import floods
-from tests.attack.backends import AUTOSCALER, LABELLED, NAMESPACE, POD
+from tests.attack.backends import (
+    AUTOSCALER,
+    LABELLED,
+    NAMESPACE,
+    OBJECTS,
+    POD,
+    TEAM_METRIC,
+    TEAM_VALUE,
+    TEAMS,
+)
 from tests.attack.floods import FLOODS, SECONDS, request
+from tests.attack.hostile import CASES, SELECTOR
 from tests.bench import bare, processes
 from tests.certificates import Holder
 from tests.control_plane.daemon import free_ports
@@ -39,9 +53,18 @@ from tests.control_plane.daemon import free_ports
 MAX_LIVEZ_SECONDS = 1.0
 MAX_CONNECT_SECONDS = 3.5
 """Three repeated SYNs."""
-_METRIC = (
-    f"/apis/custom.metrics.k8s.io/v1beta2/namespaces/{NAMESPACE}/pods/{POD}/duty_cycle_current"
-)
+MAX_VALUE_SECONDS = 1.0
+MAX_START_SECONDS, MAX_TEAMS_SECONDS = 2.0, 10.0
+"""Seconds by which hostile objects may delay the start, and the metrics of other teams after it."""
+_GROUP = "/apis/custom.metrics.k8s.io/v1beta2"
+_METRIC = f"{_GROUP}/namespaces/{NAMESPACE}/pods/{POD}/duty_cycle_current"
+_VALUES = {_METRIC: "22"}
+_TEAM_VALUES = {
+    f"{_GROUP}/namespaces/team-{number}/pods/{POD}/{TEAM_METRIC}": str(TEAM_VALUE + number)
+    for number in range(TEAMS)
+}
+_MAX_DATA = 3 << 30
+"""Bytes of memory after which the attacked adapter fails: not the machine."""
 _ROOT = Path(__file__).parents[2]
 _TEMPLATE_RULE = f"""
 rules:
@@ -49,7 +72,12 @@ rules:
   resources: {{template: "<<.Resource>>"}}
   metricsQuery: sum by (<<.GroupBy>>) (<<.Series>>{{<<.LabelMatchers>>}})
 """
+_COLUMNS = (
+    *("RSS MiB", "open ms", "/livez ms", "bare ms", "value ms", "values", "failed", "log kB"),
+    *("start ms", "teams ms"),
+)
 _INTERVAL = 0.1
+_START_TIMEOUT = 45.0
 _TIMEOUT = 20.0
 """Seconds after which a probe counts as failed."""
 
@@ -71,6 +99,12 @@ class Result:
     values: int = 0
     failures: list[str] = field(default_factory=list)
     """What the HPA controller got instead of its value."""
+    start: float = 0.0
+    """Time until the adapter had the value of a rule of the cluster, in seconds."""
+    start_of_teams: float = 0.0
+    """Time until it had those of other teams, too."""
+    among: Result | None = None
+    """What another adapter did that was started among hostile objects."""
     log: float = 0.0
     """Growth of the log in kB."""
     statuses: Mapping[str, int] = field(default_factory=dict)
@@ -89,6 +123,24 @@ class Result:
             yield (f"a connection took {self.connect:.1f} s, must be below {MAX_CONNECT_SECONDS} s")
         if self.failures or not self.values:
             yield f"the HPA controller got {self.failures[:3] or 'nothing'}"
+        if self.among is None:
+            return
+        yield from (f"started among the objects: {each}" for each in self.among.problems(limit))
+        slowest = max(self.autoscaler - self.bare, self.among.autoscaler - self.among.bare)
+        if slowest >= MAX_VALUE_SECONDS:
+            yield (
+                f"a value took {slowest:.1f} s longer than the answer of a bare handler; must be "
+                f"below {MAX_VALUE_SECONDS:.0f} s"
+            )
+        for what, first, second, most in (
+            ("the start", self.start, self.among.start, MAX_START_SECONDS),
+            ("teams", self.start_of_teams, self.among.start_of_teams, MAX_TEAMS_SECONDS),
+        ):
+            if second >= first + most:
+                yield (
+                    f"{what} took {second:.1f} s, {first:.1f} s without the objects; the "
+                    f"difference must be below {most:.0f} s"
+                )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,6 +151,7 @@ class Testbed:
     """Has the certificates, the kubeconfig and the log."""
     proxy: Holder
     prometheus: str
+    fallback: str
     bare_port: int
 
 
@@ -111,29 +164,14 @@ def main() -> int:
     if unknown := set(arguments.floods) - set(FLOODS):
         parser.error(f"unknown: {', '.join(sorted(unknown))}; the floods are {', '.join(FLOODS)}")
     limit = memory_limit()
-    columns = [
-        "RSS MiB",
-        "open ms",
-        "/livez ms",
-        "bare ms",
-        "value ms",
-        "values",
-        "failed",
-        "log kB",
-    ]
-    print(" ".join(f"{column:>9}" for column in columns))
+    print(" ".join(f"{each:>9}" for each in _COLUMNS))
     problems = []
     with backends() as testbed:
         for name in arguments.floods or FLOODS:
             result = attack(name, testbed, arguments.source)
-            print(
-                f"{result.rss:>9.0f} {result.connect * 1000:>9.0f}"
-                f" {result.livez * 1000:>9.0f} {result.bare * 1000:>9.0f}"
-                f" {result.autoscaler * 1000:>9.0f} {result.values:>9}"
-                f" {len(result.failures):>9} {result.log:>9.0f}"
-                f"  {FLOODS[name].__doc__}: {_list(result.statuses)}",
-                flush=True,
-            )
+            _print(result, f"{FLOODS[name].__doc__}: {_list(result.statuses)}")
+            if result.among is not None:
+                _print(result.among, "  started among them")
             problems += [f"{name}: {problem}" for problem in result.problems(limit)]
     print("\n".join(problems) or "all limits kept")
     return 1 if problems else 0
@@ -155,25 +193,56 @@ def backends() -> Iterator[Testbed]:
         (folder / "proxy.pem").write_bytes(proxy.bundle.chain_pem + proxy.bundle.key_pem)
         (folder / bare.DESCRIPTION).write_text('{"body": "ok", "headers": {}}')
         (bare_port,) = free_ports(1)
+        backend = ("-m", "tests.attack.backends")
         handler = ("-m", "tests.bench.bare", str(folder), str(bare_port), "uvloop")
         with (
-            processes.start_python(folder, "-m", "tests.attack.backends", str(folder)),
+            processes.start_python(folder, *backend, "prometheus", str(folder)),
+            processes.start_python(folder, *backend, "api", str(folder)),
             processes.start_python(folder, *handler),
         ):
             port = processes.read_result(folder, "prometheus")
-            prometheus = f"http://127.0.0.1:{port}"
-            yield Testbed(folder=folder, proxy=proxy, prometheus=prometheus, bare_port=bare_port)
+            processes.read_result(folder, "api")
+            yield Testbed(
+                folder=folder,
+                proxy=proxy,
+                prometheus=f"http://127.0.0.1:{port}",
+                fallback=f"https://127.0.0.1:{processes.read_result(folder, 'fallback')}",
+                bare_port=bare_port,
+            )
 
 
 def attack(name: str, testbed: Testbed, source: Path = _ROOT) -> Result:
-    """Start the adapter of `source`, run a flood, and return its measurements."""
+    """Start the adapter of `source`, run a flood, and return its measurements.
+
+    While the objects of a case exist, the adapter is started once more.
+    """
+    if name not in CASES:
+        return _flooded(name, testbed, source)
+    try:
+        result = _flooded(name, testbed, source)
+        result.among = _flooded(name, testbed, source)
+        return result
+    finally:
+        floods.change_cluster(testbed.folder, "DELETE", OBJECTS)
+
+
+def _flooded(name: str, testbed: Testbed, source: Path) -> Result:
     (port,) = free_ports(1)
     flags = [*processes.flags(testbed.folder, testbed.prometheus, port)]
     if name == floods.label_names.__name__:
         (testbed.folder / "rules.yaml").write_text(_TEMPLATE_RULE)
         flags += (f"--config={testbed.folder / 'rules.yaml'}", "--metrics-relist-interval=1s")
+    if name in CASES:
+        flags.append(f"--team-rules-selector={SELECTOR}")
+    if name in CASES and CASES[name].fallback:
+        flags += (
+            f"--external-fallback={testbed.fallback}",
+            f"--external-fallback-ca-file={testbed.folder / 'tls.crt'}",
+        )
+    values = _VALUES | (_TEAM_VALUES if name in CASES else {})
     with processes.start_python(testbed.folder, "-m", "adapter", *flags, source=source) as adapter:
-        return asyncio.run(_measure(name, testbed, port, adapter))
+        resource.prlimit(adapter, resource.RLIMIT_DATA, (_MAX_DATA, _MAX_DATA))
+        return asyncio.run(_measure(name, testbed, port, adapter, values))
 
 
 class _Probe(NamedTuple):
@@ -184,22 +253,35 @@ class _Probe(NamedTuple):
     """Until the TCP connection was open."""
     answer: float
     """From then until the end of the response."""
+    body: bytes = b""
+
+    @property
+    def value(self) -> str:
+        """The value in a list with one, or what there is instead."""
+        if self.status != "200":
+            return self.status
+        items = json.loads(self.body)["items"]
+        return items[0]["value"] if len(items) == 1 else f"{len(items)} values"
 
 
-async def _measure(name: str, testbed: Testbed, port: int, adapter: int) -> Result:
+async def _measure(
+    name: str, testbed: Testbed, port: int, adapter: int, values: Mapping[str, str]
+) -> Result:
     folder, result = testbed.folder, Result()
     context = ssl.create_default_context(cadata=(folder / "tls.crt").read_text())
     anonymous = ssl.create_default_context(cadata=(folder / "tls.crt").read_text())
     testbed.proxy.client(context, folder)
     user = [f"X-Remote-User: {AUTOSCALER}"]
-    deadline = time.monotonic() + 30
-    while {
-        (await _get(port, context, _METRIC, user)).status,
-        (await _get(testbed.bare_port, anonymous, "/", [])).status,
-    } != {"200"}:
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"the adapter has no value\n{(folder / 'log').read_text()}")
-        await asyncio.sleep(_INTERVAL)
+    started = time.monotonic()
+    for path, value in values.items():
+        while (found := (await _get(port, context, path, user)).value) != value:
+            if time.monotonic() - started > _START_TIMEOUT:
+                result.failures.append(f"{found} as {path} for {_START_TIMEOUT:.0f} s")
+                return result
+            await asyncio.sleep(_INTERVAL)
+        if path == _METRIC:
+            result.start = time.monotonic() - started
+    result.start_of_teams = time.monotonic() - started
     log_before = (folder / "log").stat().st_size
 
     over = asyncio.Event()
@@ -214,18 +296,23 @@ async def _measure(name: str, testbed: Testbed, port: int, adapter: int) -> Resu
             await asyncio.sleep(_INTERVAL)
         return connect, answer
 
-    async def probe_metric() -> None:
-        while not over.is_set():
-            probe = await _get(port, context, _METRIC, user)
+    async def probe_metrics(expected: Mapping[str, str]) -> None:
+        for path, value in itertools.cycle(expected.items()):
+            probe = await _get(port, context, path, user)
             result.autoscaler = max(result.autoscaler, probe.connect + probe.answer)
-            if probe.status == "200":
+            if probe.value == value:
                 result.values += 1
             else:
-                result.failures.append(probe.status)
+                result.failures.append(f"{probe.value} as {path}")
             await asyncio.sleep(_INTERVAL)
+            if over.is_set():
+                return
 
     probes = asyncio.gather(
-        slowest(port, "/livez"), slowest(testbed.bare_port, "/"), probe_metric()
+        slowest(port, "/livez"),
+        slowest(testbed.bare_port, "/"),
+        probe_metrics(_VALUES),
+        probe_metrics(dict(list(values.items())[1:])),
     )
     flood = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "tests.attack.floods", name, str(folder), str(port)),
@@ -235,7 +322,7 @@ async def _measure(name: str, testbed: Testbed, port: int, adapter: int) -> Resu
         output, _ = await flood.communicate()
     result.statuses = json.loads(output)
     over.set()
-    (result.connect, result.livez), (_, result.bare), _ = await probes
+    (result.connect, result.livez), (_, result.bare), *_ = await probes
     result.rss = processes.mebibytes(adapter, "VmHWM")
     result.log = ((folder / "log").stat().st_size - log_before) / 1000
     return result
@@ -244,7 +331,7 @@ async def _measure(name: str, testbed: Testbed, port: int, adapter: int) -> Resu
 async def _get(port: int, context: ssl.SSLContext, path: str, headers: list[str]) -> _Probe:
     """Send a request on a new connection."""
     started = opened = time.monotonic()
-    status = "closed"
+    status, body = "closed", b""
     try:
         async with asyncio.timeout(_TIMEOUT):
             with socket.socket() as client:
@@ -258,12 +345,26 @@ async def _get(port: int, context: ssl.SSLContext, path: str, headers: list[str]
                     writer.write(request(path, headers))
                     if line := await reader.readline():
                         status = line.split()[1].decode()
-                    await reader.read()
+                        body = (await reader.read()).partition(b"\r\n\r\n")[2]
                 finally:
                     writer.transport.abort()
     except (OSError, TimeoutError) as error:
         status = type(error).__name__
-    return _Probe(status, opened - started, time.monotonic() - opened)
+    return _Probe(status, opened - started, time.monotonic() - opened, body)
+
+
+def _print(result: Result, text: str) -> None:
+    seconds = (result.connect, result.livez, result.bare, result.autoscaler)
+    starts = (result.start, result.start_of_teams)
+    numbers = [
+        result.rss,
+        *(1000 * each for each in seconds),
+        result.values,
+        len(result.failures),
+        result.log,
+        *(1000 * each for each in starts),
+    ]
+    print(" ".join(f"{each:>9.0f}" for each in numbers), f" {text}", flush=True)
 
 
 def _list(counts: Mapping[str, int]) -> str:

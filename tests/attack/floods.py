@@ -21,7 +21,8 @@ from pathlib import Path
 
 import yaml
 
-from tests.attack.backends import AUTOSCALER, CROWD, MANY, NAMESPACE, TENANT, TENANTS_PODS
+from tests.attack import hostile
+from tests.attack.backends import AUTOSCALER, CROWD, MANY, NAMESPACE, OBJECTS, TENANT, TENANTS_PODS
 
 SECONDS = 3.0
 _GROUP = "/apis/custom.metrics.k8s.io/v1beta2"
@@ -32,6 +33,8 @@ _PAUSE = 0.003
 """Seconds between two new clients: a TLS handshake takes so long, in which nothing else runs."""
 _RETRY = 0.2
 """Seconds until a client that got 429 sends its next request; `Retry-After` says 1."""
+_PAUSE_OF_HPAS = 0.5
+"""Seconds between two requests for a metric of hostile objects; the HPA controller waits for 15."""
 _MANY = 420
 """Clients at once: more than the in-flight limit of 400."""
 
@@ -135,10 +138,7 @@ class Flooder:
 
     async def change_cluster(self, method: str, path: str) -> None:
         """Send a request to the fake API server."""
-        kubeconfig = yaml.safe_load((self._folder / "kubeconfig").read_text())
-        server = kubeconfig["clusters"][0]["cluster"]["server"].rstrip("/")
-        change = urllib.request.Request(server + path, method=method)
-        await asyncio.to_thread(urllib.request.urlopen, change)
+        await asyncio.to_thread(change_cluster, self._folder, method, path)
 
     async def repeat(self, clients: int, send: Callable[[], Awaitable[None]]) -> None:
         """Call `send` again and again from several clients, until cancelled."""
@@ -151,6 +151,13 @@ class Flooder:
             for _ in range(clients):
                 group.create_task(client())
                 await asyncio.sleep(_PAUSE)
+
+
+def change_cluster(folder: Path, method: str, path: str) -> None:
+    """Send a request to the fake API server."""
+    kubeconfig = yaml.safe_load((folder / "kubeconfig").read_text())
+    server = kubeconfig["clusters"][0]["cluster"]["server"].rstrip("/")
+    urllib.request.urlopen(urllib.request.Request(server + path, method=method)).close()
 
 
 def request(
@@ -467,6 +474,27 @@ async def forged_log(flooder: Flooder) -> None:
     await flooder.repeat(8, lambda: flooder.send(target, ["Authorization: Bearer x"]))
 
 
+def objects(name: str) -> Callable[[Flooder], Awaitable[None]]:
+    """Return the flood that creates the objects of a case, and requests their metrics."""
+    case, headers = hostile.CASES[name], [f"X-Remote-User: {AUTOSCALER}"]
+
+    async def flood(flooder: Flooder) -> None:
+        await flooder.change_cluster("POST", f"{OBJECTS}{name}")
+        if not case.requested:
+            await asyncio.sleep(case.seconds)
+            return
+        paths = hostile.paths(case)
+
+        async def send() -> None:
+            await flooder.send(next(paths), headers, proxy=True)
+            await asyncio.sleep(_PAUSE_OF_HPAS)
+
+        await flooder.repeat(case.clients, send)
+
+    flood.__doc__ = case.what
+    return flood
+
+
 FLOODS: dict[str, Callable[[Flooder], Awaitable[None]]] = {
     each.__name__: each
     for each in (
@@ -501,7 +529,7 @@ FLOODS: dict[str, Callable[[Flooder], Awaitable[None]]] = {
         tokens,
         forged_log,
     )
-}
+} | {name: objects(name) for name in hostile.CASES}
 
 _LONGER = {name: 18 for name in FLOODS if name.startswith("kept_")} | {tenant_labels.__name__: 5}
 """Floods that last so many times as long: pods are listed first. `kept_` ends when all are open."""
@@ -510,8 +538,10 @@ _LONGER = {name: 18 for name in FLOODS if name.startswith("kept_")} | {tenant_la
 async def main(name: str, folder: Path, port: int) -> None:
     """Run one flood and print its counts."""
     flooder = Flooder(folder, port)
+    case = hostile.CASES.get(name)
+    seconds = case.seconds if case is not None else SECONDS * _LONGER.get(name, 1)
     with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(SECONDS * _LONGER.get(name, 1)):
+        async with asyncio.timeout(seconds):
             await FLOODS[name](flooder)
     print(json.dumps({name: round(count) for name, count in flooder.counts.items()}))
 

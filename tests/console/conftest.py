@@ -20,12 +20,7 @@ from tests.fakes import kubernetes
 from tests.rules.hpa import test_reading
 from tests.rules.hpa.documents import pods_metric
 
-HPAS = kubernetes.Resource(
-    group="autoscaling",
-    version="v2",
-    name="horizontalpodautoscalers",
-    kind="HorizontalPodAutoscaler",
-)
+HPAS = kubernetes.HPAS
 VALUES = test_reading.VALUES
 Start = Callable[..., Any]
 

@@ -52,6 +52,13 @@ BUILTIN = (
 )
 
 CONFIGMAPS = Resource(name="configmaps", kind="ConfigMap", singular="configmap")
+HPAS = Resource(
+    group="autoscaling",
+    version="v2",
+    name="horizontalpodautoscalers",
+    kind="HorizontalPodAutoscaler",
+    singular="horizontalpodautoscaler",
+)
 TRUST = ("configmaps", "kube-system", "extension-apiserver-authentication")
 """ConfigMap with the client CAs for extension API servers, as arguments of `put`."""
 TOKEN_REVIEWS = "/apis/authentication.k8s.io/v1/tokenreviews"
