@@ -200,7 +200,8 @@ async def _syncs(
             time=time / 1000,
             readings=readings,
             replicas=spec,
-            present=len(now.live) if known else spec or 0,
+            present=now.active if known else spec or 0,
+            pods=len(now.pods) if known else spec or 0,
             ready=now.ready if known else spec or 0,
         )
 

@@ -53,6 +53,11 @@ class PastPods:
         return tuple(each.name for each in self.pods if each.phase not in _FINISHED)
 
     @property
+    def active(self) -> int:
+        """Number of pods that workloads count as their replicas."""
+        return sum(each.phase not in _FINISHED and not each.deleted for each in self.pods)
+
+    @property
     def ready(self) -> int:
         """Number of pods that count for a target of type Value."""
         return sum(each.phase == "Running" and each.ready == "True" for each in self.pods)

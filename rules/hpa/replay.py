@@ -73,7 +73,9 @@ class Sync:
     replicas: int | None
     """`spec.replicas` of the target; None if they are not known."""
     present: int
-    """Pods that there were, started or not."""
+    """`status.replicas` of the target: pods that there were, started or not."""
+    pods: int
+    """Pods that the controller listed: also those that finished or were being deleted."""
     ready: int
     """Pods of them that were Ready."""
 
@@ -231,7 +233,7 @@ def decisions(hpa: Autoscaler, history: Sequence[Sync]) -> Iterator[int | None]:
         else:
             # The decision of the sync before has become visible.
             memory = decision.scaled(memory, hpa, now=began, before=before, after=current)
-        proposals = _proposals(hpa, sync.readings, current, sync.present, sync.ready)
+        proposals = _proposals(hpa, sync.readings, current, sync)
         decided = decision.decide(hpa, current, proposals, now=sync.time, history=memory)
         memory = decision.remember(memory, hpa, now=sync.time, recommended=decided.recommended)
         before, began = current, sync.time
@@ -266,11 +268,11 @@ def simulate(
         model = sync.time < apart + startup or sync.replicas != current
         if model:
             readings = tuple(_modelled(hpa, totals, sync, current, started))
-            present, able = current, started
+            seen = replace(sync, present=current, pods=current, ready=started)
         else:
-            readings, present, able = sync.readings, sync.present, sync.ready
+            readings, seen = sync.readings, sync
         tally.add(current, readings, model=model)
-        proposals = _proposals(hpa, readings, current, present, able)
+        proposals = _proposals(hpa, readings, current, seen)
         decided = decision.decide(hpa, current, proposals, now=sync.time, history=memory)
         memory = decision.remember(memory, hpa, now=sync.time, recommended=decided.recommended)
         desired = decided.low
@@ -369,22 +371,23 @@ def _modelled(
 
 
 def _proposals(
-    hpa: Autoscaler, readings: Sequence[Reading], current: int, present: int, ready: int
+    hpa: Autoscaler, readings: Sequence[Reading], current: int, sync: Sync
 ) -> list[Proposal]:
-    """Return what each metric proposes, with `present` pods, of which some are `ready`."""
+    """Return what each metric proposes, with the pods of `sync`."""
+    scale = Scale(spec=current, status=sync.present, selector="")
     return [
-        _proposal(hpa, metric, reading, Scale(spec=current, status=present, selector=""), ready)
+        _proposal(hpa, metric, reading, scale, sync)
         for metric, reading in zip(hpa.metrics, readings, strict=True)
     ]
 
 
 def _proposal(
-    hpa: Autoscaler, metric: Metric, reading: Reading, scale: Scale, ready: int
+    hpa: Autoscaler, metric: Metric, reading: Reading, scale: Scale, sync: Sync
 ) -> Proposal:
     if reading.milli is None:
         return proposal.failed(metric, "no value")
     if metric.type not in _PER_POD:
-        pods = [*_pods(ready, "Running"), *_pods(scale.status - ready, "Pending")]
+        pods = [*_pods(sync.ready, "Running"), *_pods(sync.pods - sync.ready, "Pending")]
         return proposal.of_value(metric, reading.milli, pods, scale, tolerances=hpa.tolerances)
     # Only the sum of the values counts, whichever pods have them.
     values = {each.name: PodValue(value=0) for each in _pods(reading.counted, "Running")}

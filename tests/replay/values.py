@@ -6,11 +6,13 @@ objects of then; a replay reads ranges afterwards.
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import json
 import math
 import tempfile
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -31,15 +33,15 @@ from adapter.doctor.history import Past
 from adapter.evaluation.evaluation import Evaluation
 from rules import quantity, ruleset
 from rules.document.sources import DEFAULT
-from rules.hpa import autoscaler, reading
+from rules.hpa import autoscaler, reading, replay
 from rules.hpa.reading import CUSTOM, Reply, Request
-from rules.hpa.replay import Reading
+from rules.hpa.replay import Reading, Variant
 from rules.kinds import PODS, WORKLOADS, GroupResource, Kinds
 from rules.query import entry_document
 from rules.selectors import selectors
 from rules.selectors.selectors import Selector
 from tests.real import prometheus as real
-from tests.replay import worlds
+from tests.replay import simulation, worlds
 from tests.replay.worlds import STEP, Case
 
 _DISCOVERY = {
@@ -57,6 +59,8 @@ class Row:
     """None if it was refused, because there is no value at all."""
     answers: list[Reading]
     """What the controller would have read from the server, at each step."""
+    items: list[list[Any]]
+    """Of the server's answers; empty for an error."""
 
     @property
     def compared(self) -> list[tuple[Reading, Reading]]:
@@ -173,13 +177,14 @@ async def compare(cases: Sequence[Case], url: str) -> list[Row]:
             own = replace(backend, objects=objects, evaluation=evaluation)
             api: Any = Api(case, own)
             request = await _request(api, case)
-            answers = []
+            answers, items = [], []
             for step in range(case.steps):
                 now, objects.step = float(case.time(step)), step
-                answers.append(await _answer(case, step, request, own))
+                items.append(await _items(request, own))
+                answers.append(_read_from(items[-1], case, step))
             await evaluation.close()
             past = await _read(api, Prometheus(session, url), case)
-            rows.append(Row(case=case, past=past, answers=answers))
+            rows.append(Row(case=case, past=past, answers=answers, items=items))
     return rows
 
 
@@ -201,14 +206,18 @@ async def _request(api: Api, case: Case) -> Request:
     return found
 
 
-async def _answer(case: Case, step: int, request: Request, backend: Backend) -> Reading:
-    """Return what the controller reads from the server's answer."""
+async def _items(request: Request, backend: Backend) -> list[Any]:
+    """Return the items of the server's answer; none for an error."""
     group, info = parsed(request)
     try:
         content = await answer(group, info, backend, deadline=math.inf)
-        items = content.build(UNCHANGED)["items"]
+        return [*content.build(UNCHANGED)["items"]]
     except errors.ApiError:
-        items = []
+        return []
+
+
+def _read_from(items: Sequence[Any], case: Case, step: int) -> Reading:
+    """Return what the controller reads from the items."""
     values = [quantity.milli_value(each["value"]) for each in items]
     if not values:
         return Reading(milli=None)
@@ -247,3 +256,64 @@ async def run(number: int, *, seed: int = 1, steps: int = 40) -> list[Row]:
         for case in cases:
             prometheus.put_series(case.written())
         return await compare(cases, prometheus.url)
+
+
+@dataclass(kw_only=True)
+class Differences:
+    """How often a replay and the simulation of `tests.replay.simulation` differ."""
+
+    hpas: int = 0
+    syncs: int = 0
+    decisions: int = 0
+    """Syncs at which the decisions from facts differ."""
+    replicas: int = 0
+    """Syncs at which the simulated replicas differ."""
+    modelled: int = 0
+    """Syncs of the simulations whose values are those of the model."""
+
+
+def simulate(rows: Iterable[Row]) -> Differences:
+    """Replay each past with its own settings and with others, both ways."""
+    found = Differences()
+    for row in rows:
+        if row.past is None:
+            continue
+        history, (load,) = row.past.history, row.past.totals
+        syncs = [
+            {
+                "time": each.time,
+                "replicas": each.replicas,
+                "present": each.present,
+                "pods": each.pods,
+                "ready": each.ready,
+                "reads": [dataclasses.asdict(of) for of in each.readings],
+            }
+            for each in history
+        ]
+        found.hpas += 1
+        hpa = autoscaler.autoscaler(row.case.hpa)
+        decided = replay.decisions(hpa, history)
+        others = simulation.decisions(row.case.hpa, syncs)
+        found.decisions += sum(a != b for a, b in zip(decided, others, strict=True))
+        for document in (row.case.hpa, *_variants(row.case.hpa)):
+            other = autoscaler.autoscaler(document)
+            variant = Variant(title="", hpa=other)
+            mine = replay.simulate(variant, history, startup=40.0, totals=[load])
+            second = simulation.simulated(document, syncs, startup=40.0, load=load)
+            found.syncs += len(second)
+            found.modelled += round(mine.modelled / STEP)
+            found.replicas += sum(a != b for a, b in zip(mine.replicas, second, strict=True))
+    return found
+
+
+def _variants(hpa: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield other settings: targets, bounds, behavior."""
+    for text in ("3", "70"):
+        document = copy.deepcopy(hpa)
+        metric = document["spec"]["metrics"][0]
+        target = metric[metric["type"].lower()]["target"]
+        target[target["type"][0].lower() + target["type"][1:]] = text
+        yield document
+    yield {**hpa, "spec": {**hpa["spec"], "minReplicas": 3, "maxReplicas": 6}}
+    without = {key: each for key, each in hpa["spec"].items() if key != "behavior"}
+    yield {**hpa, "spec": without}

@@ -166,7 +166,7 @@ def case(number: int, seed: int, *, begin: int, steps: int) -> Case:
             pod.ready, pod.deleted, pod.last = pod.begin, pod.end, "Running"
     low = draw.choice([1, 2] if made.kind == "pods" else [0, 1, 2])
     made.spec = {"minReplicas": low, "maxReplicas": draw.choice([4, 8, 20])}
-    if draw.random() < 0.5:
+    if not low or draw.random() < 0.5:
         made.spec["behavior"] = _behavior(draw)
     {
         "pods": _of_pods,
@@ -175,6 +175,14 @@ def case(number: int, seed: int, *, begin: int, steps: int) -> Case:
         "namespace": _of_object,
         "external": _external,
     }[made.kind](draw, made)
+    if not low:  # for a while, there is nothing to do
+        made.spec["behavior"]["scaleDown"]["stabilizationWindowSeconds"] = 0
+        begin = draw.randint(2, steps // 2)
+        idle = range(begin, begin + 6)
+        made.series = [
+            (labels, {step: 0.0 if step in idle else each for step, each in values.items()})
+            for labels, values in made.series
+        ]
     return made
 
 

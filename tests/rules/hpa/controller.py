@@ -353,9 +353,9 @@ def _by_name(listed: Any) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def running(control_plane: ControlPlane) -> Iterator[Testbed]:
+def running(control_plane: ControlPlane, metrics: Metrics | None = None) -> Iterator[Testbed]:
     """Install the CRD and the metrics server, and remove all objects at the end."""
-    admin, metrics = control_plane.admin, Metrics()
+    admin, metrics = control_plane.admin, metrics or Metrics()
     name = _CRD["metadata"]["name"]  # type: ignore[index]
     try:
         control_plane.local_service("metrics", NAMESPACE)

@@ -42,6 +42,7 @@ def past(*loads, pods=4, ceiling=100.0):
             ),
             replicas=pods,
             present=pods,
+            pods=pods,
             ready=pods,
         )
         for index, load in enumerate(loads)
@@ -159,6 +160,7 @@ def test_an_external_total_does_not_follow_the_replicas_but_a_value_does():
                 readings=(Reading(milli=int(value * 1000)),),
                 replicas=4,
                 present=4,
+                pods=4,
                 ready=4,
             )
             for i in range(30)
@@ -180,6 +182,7 @@ def test_start_up_time_is_the_median_of_the_scale_ups():
             readings=(Reading(milli=1000 * pods, counted=pods),),
             replicas=replicas,
             present=pods,
+            pods=pods,
             ready=pods,
         )
 
@@ -229,6 +232,7 @@ def test_zero_replicas_are_left_when_there_is_something_to_do():
             readings=(reading,),
             replicas=replicas,
             present=replicas,
+            pods=replicas,
             ready=replicas,
         )
         for index, (reading, replicas) in enumerate(rows)
