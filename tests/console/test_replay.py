@@ -16,6 +16,7 @@ import pytest
 from adapter.clients.prometheus import Prometheus
 from adapter.commands import replay
 from adapter.console import pages
+from adapter.doctor import ranges
 from rules import ruleset
 from rules.query import entry_document
 from rules.query.catalog import ExternalEntry, Source
@@ -176,6 +177,18 @@ async def test_a_wrong_question_says_what_is_wrong(
 
     assert reply.status in {400, 502}
     assert problem in await reply.text()
+
+
+async def test_a_past_that_is_too_large_is_refused_with_what_to_do(
+    explained: World, start: Start, connected: Prometheus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ranges, "_MAX_POINTS", 100)
+    client = await start(explained, prometheus=connected)
+
+    text = await (await client.get(f"{HPA}.txt?since=30m")).text()
+
+    assert "this is too much" in text
+    assert "Choose a shorter --since or a longer --sync-period" in text
 
 
 async def test_without_prometheus_it_says_how_to_name_it(explained: World, start: Start) -> None:

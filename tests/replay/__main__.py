@@ -2,6 +2,7 @@
 
 * `values`: past values and the answers that the server gave then, on a real Prometheus.
 * `decisions`: decisions from such values and those of the real controller, on a real control plane.
+  A decision is at an edge if a window or period ended within some tenths of a second.
 * `simulation`: whole replays and a second simulation, which imports nothing of `rules`.
 
 Prints a table; returns 1 if something differs.
@@ -71,13 +72,21 @@ def _values(rows: Sequence[Row]) -> int:
 
 
 def _decisions(found: Sequence[Compared]) -> int:
-    print(f"\n{'kind':<12}{'HPAs':>6}{'from 0':>8}{'syncs':>7}{'changes':>9}{'different':>11}")
+    print(
+        f"\n{'kind':<12}{'HPAs':>6}{'from 0':>8}{'syncs':>7}{'changes':>9}{'different':>11}"
+        f"{'not at an edge':>16}"
+    )
     for kind, those in _by_kind(found, lambda each: each.row.case.kind):
         zero = sum(each.from_zero for each in those)
         syncs = sum(len(each.pairs) for each in those)
         changes = sum(each.changes for each in those)
+        different = sum(len(each.different) for each in those)
         wrong = sum(len(each.wrong) for each in those)
-        print(f"{kind:<12}{len(those):>6}{zero:>8}{syncs:>7}{changes:>9}{wrong:>11}")
+        print(f"{kind:<12}{len(those):>6}{zero:>8}{syncs:>7}{changes:>9}{different:>11}{wrong:>16}")
+    for each in found:
+        for index in each.wrong:
+            decided, real = each.pairs[index]
+            print(f"{each.hpa}: {decided} and not {real} after {each.history[: index + 2]}")
     return int(any(each.wrong for each in found))
 
 

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent import futures
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rules.hpa import autoscaler, replay
@@ -30,6 +30,8 @@ _MERGE_PATCH = "application/merge-patch+json"
 _FINALIZER = f"{GROUP}/kept"
 _PRESENT = 3
 """`status.replicas` of each target, which nothing changes."""
+_LATE = (0.05, 0.1, 0.2, 0.4)
+"""Seconds between a request of the controller and the time that it takes for its decision."""
 _SETTLE = 0.7
 """Seconds until the controller has seen changes of pods, or has ended a sync."""
 
@@ -59,9 +61,24 @@ class Compared:
         ]
 
     @property
-    def wrong(self) -> list[int]:
+    def different(self) -> list[int]:
         """The syncs at which they differ."""
         return [i for i, (decided, real) in enumerate(self.pairs) if decided != real]
+
+    @property
+    def wrong(self) -> list[int]:
+        """Those of them at which no window or period ended in the moment of the sync.
+
+        The controller takes the time itself, up to some tenths of a second after its request.
+        """
+        return [each for each in self.different if not self._at_edge(each)]
+
+    def _at_edge(self, index: int) -> bool:
+        hpa, real = autoscaler.autoscaler(self.hpa), self.history[index + 1].replicas
+        sync = self.history[index]
+        later = (replace(sync, time=sync.time + late) for late in _LATE)
+        pasts = ([*self.history[:index], each] for each in later)
+        return any([*replay.decisions(hpa, past)][-1] == real for past in pasts)
 
     @property
     def from_zero(self) -> bool:

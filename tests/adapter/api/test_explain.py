@@ -21,8 +21,10 @@ from adapter.errors import Refused, Unreachable
 from rules import kinds, ruleset
 from rules.kinds import Kinds
 from rules.query import catalog as catalogs
+from rules.query import entry_document, plan
 from rules.query.aggregate import Sample
-from rules.query.catalog import Catalog
+from rules.query.catalog import Catalog, Entry
+from rules.selectors import selectors
 from tests.adapter import wired
 from tests.adapter.api import test_causes
 from tests.fakes import prometheus as fakes
@@ -100,6 +102,17 @@ async def test_a_value_is_explained_from_rule_to_number(served: Api) -> None:
     assert found["verdict"].startswith(
         "partial of pods/a in namespace default has the value 1 for a (oldest sample: "
     )
+
+
+async def test_another_program_plans_the_same_queries_from_an_explanation(served: Api) -> None:
+    found = await explain(served, f"{PODS}/a/partial", "&metricLabelSelector=ns%3Ddefault")
+
+    entry = entry_document.read(found["plan"])
+
+    assert isinstance(entry, Entry)
+    selector = selectors.parse("ns=default")
+    planned = plan.custom(entry, namespace="default", names=["a"], selector=selector)
+    assert planned.promql() == (found["queries"][0]["promql"],)
 
 
 async def test_a_list_that_lacks_objects_says_why_they_lack(served: Api) -> None:
