@@ -203,6 +203,70 @@ def test_the_minimum_counts_on_the_way_from_zero() -> None:
     assert not decision.needs_metrics(hpa(pods_metric(), minimum=0, status=slept), 0)
 
 
+@pytest.mark.parametrize(
+    ("settings", "age", "desired"),
+    [
+        ({}, 300, 3),
+        ({}, 300.01, 1),
+        ({"down": {"stabilizationWindowSeconds": 300}}, 299.99, 3),
+        ({"down": {"stabilizationWindowSeconds": 300}}, 300, 2),  # half of them at a time
+    ],
+)
+def test_a_recommendation_of_exactly_the_windows_age_counts_only_without_behavior(
+    settings: dict[str, Any], age: float, desired: int
+) -> None:
+    history = History(recommendations=((NOW - age, 3),))
+    policy = {"policies": [{"type": "Pods", "value": 1, "periodSeconds": 15}]}
+    given = {"down": {**settings["down"], **policy}} if settings else {}
+
+    assert decide(hpa(pods_metric(), **given), 3, 1, history=history).replicas == desired
+
+
+def test_the_last_outdated_recommendation_gives_its_place_to_a_new_one() -> None:
+    autoscaler = hpa(pods_metric())
+    history = History(recommendations=((0.0, 1), (5.0, 2), (6.0, 3)))
+
+    kept = decision.remember(history, autoscaler, now=305.5, recommended=9)
+    more = decision.remember(history, autoscaler, now=300.0, recommended=9)
+
+    assert kept.recommendations == ((0.0, 1), (305.5, 9), (6.0, 3))
+    assert more.recommendations == (*history.recommendations, (300.0, 9))
+    assert decision.remember(history, autoscaler, now=305.5) is history
+
+
+def test_an_outdated_change_counts_for_the_other_direction_until_its_place_is_taken() -> None:
+    def policies(seconds: int) -> dict[str, Any]:
+        return {"policies": [{"type": "Pods", "value": 2, "periodSeconds": seconds}]}
+
+    down = {"stabilizationWindowSeconds": 0, **policies(60)}
+    autoscaler = hpa(pods_metric(), maximum=20, up=policies(10), down=down)
+    history = decision.scaled(History(), autoscaler, now=NOW - 30, before=4, after=8)
+
+    # There were four a minute ago, so that two of them may go.
+    assert decide(autoscaler, 8, 1, history=history).replicas == 2
+    again = decision.scaled(history, autoscaler, now=NOW - 5, before=8, after=9)
+    assert again.changes == ((NOW - 5, 1),)
+    assert decide(autoscaler, 9, 1, history=again).replicas == 6
+    down_first = decision.scaled(history, autoscaler, now=NOW - 5, before=8, after=7)
+    assert down_first.changes == ((NOW - 30, 4), (NOW - 5, -1))
+
+
+def test_without_behavior_no_change_is_kept() -> None:
+    changed = decision.scaled(History(), hpa(pods_metric()), now=NOW, before=1, after=4)
+
+    assert changed.changes == ()
+
+
+def test_only_a_target_that_the_controller_scaled_to_zero_wakes() -> None:
+    autoscaler = hpa(external_metric(averageValue="5"), minimum=0)
+    slept = decision.scaled(History(), autoscaler, now=NOW, before=1, after=0)
+
+    assert decide(autoscaler, 0, 3, history=slept).replicas == 3
+    assert decide(autoscaler, 0, 3, history=History()).replicas == 0
+    woken = decision.scaled(slept, autoscaler, now=NOW, before=0, after=3)
+    assert woken.scaled_to_zero is False
+
+
 def test_the_walkthroughs_go_to_their_maximum() -> None:
     autoscaler = hpa(pods_metric(), maximum=12, **FAST)
 
