@@ -280,11 +280,11 @@ class _Reader:
     def pairs(self, key: str) -> tuple[tuple[str, str], ...]:
         """Return the pairs of `k=v,k=v` at a key of metadata."""
         text = self.text(key).strip()
-        parts = [tuple(each.strip() for each in part.split("=")) for part in text.split(",")]
+        parts = [[each.strip() for each in part.split("=")] for part in text.split(",")]
         if text and any(len(part) != 2 for part in parts):
             self.refuse(key, "must be KEY=VALUE,KEY=VALUE, with one = in each")
             return ()
-        return tuple((part[0], part[1]) for part in parts) if text else ()
+        return tuple(dict(parts).items()) if text else ()
 
     def require(self, key: str) -> str:
         """Return the text at a key of metadata, which must not be empty."""

@@ -14,6 +14,13 @@ from rules.migration.notes import Notes, Verdict
 
 _DIRECTIONS = ("scaleUp", "scaleDown")
 _TRIGGER: Path = ("spec", "triggers", 0)
+_METADATA = (
+    "serverAddress query threshold activationThreshold ignoreNullValues namespace queryParameters "
+    "customHeaders unsafeSsl timeout authModes authMode apiKey method keyParamName awsRegion "
+    "identityOwner azureManagedPrometheusResourceURL cortexOrgID metricName value containerName"
+)
+METADATA = frozenset(_METADATA.split())
+"""Keys of prometheus, cpu and memory triggers."""
 LEVELS: Mapping[Path, str] = {
     (): "apiVersion kind metadata spec status",
     ("metadata",): "name namespace labels annotations ownerReferences creationTimestamp "
@@ -31,10 +38,7 @@ LEVELS: Mapping[Path, str] = {
     },
     **{(*BEHAVIOR, each, "policies", 0): "type value periodSeconds" for each in _DIRECTIONS},
     _TRIGGER: "type name metricType metadata authenticationRef useCachedMetrics",
-    (*_TRIGGER, "metadata"): "serverAddress query threshold activationThreshold ignoreNullValues "
-    "namespace queryParameters customHeaders unsafeSsl timeout authModes authMode apiKey method "
-    "keyParamName awsRegion identityOwner azureManagedPrometheusResourceURL cortexOrgID "
-    "metricName value containerName",
+    (*_TRIGGER, "metadata"): _METADATA,
 }
 """Mappings of a ScaledObject, with 0 for each index -> the keys that have a meaning."""
 

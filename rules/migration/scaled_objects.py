@@ -298,6 +298,9 @@ def _lines(document: MappingNode) -> Iterator[Line]:
     yield same((*CONFIG, "name"), "as KEDA's HPA: wait until that is deleted")
     yield same(BEHAVIOR)
     yield same(("metadata", "labels"))
+    if not nodes.text(nodes.mapping(document, "metadata"), "namespace"):
+        message = "is not set: the HPA and its metrics are those of namespace default"
+        yield differs(("metadata", "namespace"), message, is_default=True)
     message = "its owner may create the ScaledObject again after you delete it"
     yield left_out(("metadata", "ownerReferences"), message)
     target: Path = (*_SPEC, "scaleTargetRef")

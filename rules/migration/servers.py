@@ -16,15 +16,22 @@ from rules.migration.keda import Server
 _HEADER = "--prometheus-header="
 
 
-def problem_of(server: Server) -> str:
-    """Return why KEDA gets no value from this address; empty if it may get one."""
+def problem_of(server: Server) -> tuple[str, str] | None:
+    """Return the key for which no query of KEDA succeeds, and why; None if queries may succeed."""
     if "?" in server.url or "#" in server.url:
-        return "must not have a query string: use queryParameters"
+        return "serverAddress", "must not have a query string: use queryParameters"
     try:
         endpoint.check_url(server.url)
     except ValueError as error:
-        return str(error)
-    return ""
+        return "serverAddress", str(error)
+    for name, value in server.headers:
+        try:
+            endpoint.check_header_value(value)
+        except ValueError as error:
+            return "customHeaders", f"{name}: {error}"
+        if not name or not endpoint.HEADER_NAME.fullmatch(name):
+            return "customHeaders", f"{name or 'an empty text'} is not the name of a header"
+    return None
 
 
 def without_secrets(server: Server) -> Server:

@@ -10,7 +10,7 @@ from rules import quantity
 from rules.document.sources import DEFAULT
 from rules.migration import keda, queries, servers
 from rules.migration.keda import Path, Prometheus, Trigger
-from rules.migration.lines import Line, differs, left_out, same
+from rules.migration.lines import METADATA, Line, differs, left_out, same
 from rules.migration.servers import Servers
 
 AUTHENTICATION = "credentials are settings of the adapter, one set for a server: docs/backends.md"
@@ -22,9 +22,10 @@ _LEFT_OUT = {
     "awsRegion": _IDENTITY,
     "identityOwner": _IDENTITY,
     "azureManagedPrometheusResourceURL": _IDENTITY,
-    "apiKey": "a prometheus trigger does not use it",
-    "method": "a prometheus trigger does not use it",
-    "keyParamName": "a prometheus trigger does not use it",
+    **dict.fromkeys(
+        ("apiKey", "method", "keyParamName", "value", "containerName"),
+        "a prometheus trigger does not use it",
+    ),
     "cortexOrgID": "ignored since KEDA 2.15, so no header is sent: see customHeaders",
     "metricName": "ignored since KEDA 2.12: the rule has a name of its own",
     "timeout": "--prometheus-timeout, or timeout of a source, is for all its queries",
@@ -66,10 +67,13 @@ def _resource(trigger: keda.Resource, path: Path) -> Metric:
     if trigger.container:
         kind, key = "ContainerResource", "containerResource"
         source["container"] = trigger.container
+    unused = f"a {trigger.resource} trigger does not use it"
+    read = ("value", "containerName")
     lines = (
         same(path, f"{kind} metric {trigger.resource}"),
-        *(same((*path, "metadata", each)) for each in ("value", "containerName")),
-        left_out((*path, "authenticationRef"), f"a {trigger.resource} trigger does not use it"),
+        *(same((*path, "metadata", each)) for each in read),
+        *(left_out((*path, "metadata", each), unused) for each in sorted(METADATA - {*read})),
+        left_out((*path, "authenticationRef"), unused),
         same((*path, "useCachedMetrics")),
     )
     return Metric(lines=lines, spec={"type": kind, key: source})
@@ -80,9 +84,10 @@ def _external(
 ) -> Metric:
     query = queries.analyze(trigger.query)
     metadata = (*path, "metadata")
-    if problem := servers.problem_of(trigger.server):
-        message = f"{problem}. Each query of KEDA fails, so its HPA has no value"
-        return Metric(lines=(left_out((*metadata, "serverAddress"), message),))
+    if (failing := servers.problem_of(trigger.server)) is not None:
+        key, message = failing
+        message = f"{message}. Each query of KEDA fails, so its HPA has no value"
+        return Metric(lines=(left_out((*metadata, key), message),))
     if problem := _why_unreadable(query):
         return Metric(lines=(left_out((*metadata, "query"), problem),))
     source = known.name_of(trigger.server)

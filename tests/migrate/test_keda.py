@@ -264,6 +264,30 @@ def test_a_server_of_which_keda_gets_no_value_is_left_out(address, words):
     assert len(keda.rules(done)) == 1
 
 
+@pytest.mark.parametrize("headers", ["X Scope=a", "=a"])
+def test_headers_that_http_does_not_allow_are_named(headers):
+    done = migrated(scaled(triggers=[trigger(customHeaders=headers), trigger()]))
+
+    assert "is not the name of a header" in said(done, "triggers[0].metadata.customHeaders")
+    assert len(keda.rules(done)) == 1
+
+
+def test_keys_of_another_type_of_trigger_are_named():
+    cpu = {"type": "cpu", "metricType": "Utilization"}
+    triggers = [trigger(containerName="a"), cpu | {"metadata": {"value": "60", "query": "up"}}]
+    done = migrated(scaled(triggers=triggers))
+
+    assert "does not use it" in said(done, "triggers[0].metadata.containerName")
+    assert "does not use it" in said(done, "triggers[1].metadata.query")
+
+
+def test_a_namespace_that_is_not_set_is_named():
+    document = scaled()
+    del document["metadata"]["namespace"]
+
+    assert ": differs: " in said(migrated(document), "metadata.namespace")
+
+
 def test_a_query_that_cannot_be_parsed_is_named_and_sent():
     done = migrated(scaled(triggers=[trigger(query="sum(x) keep_metric_names")]))
 
