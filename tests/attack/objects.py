@@ -26,8 +26,9 @@ import time
 import urllib.error
 import urllib.request
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -63,6 +64,8 @@ _COLLECTIONS = {
     "HorizontalPodAutoscaler": "/apis/autoscaling/v2/namespaces/{}/horizontalpodautoscalers",
     "Pod": "/api/v1/namespaces/{}/pods",
 }
+_HPA_LIMITS = tuple(map(name_of, ("hpa_metrics", "hpa_metric_text")))
+"""What the log says of metrics that are not watched."""
 _OVERLAYS = Path(__file__).parents[2] / "manifests"
 
 
@@ -85,9 +88,6 @@ def edges() -> Iterator[Edge]:
     most = limits.DEFAULT.team_config_maps
     for size in (most, most + 1):
         yield _edge("team_config_maps", size, most, [one] * size)
-    most = limits.DEFAULT.team_text
-    for size in (most, most + 1):
-        yield _edge("team_text", size, most, [one.ljust(size)])
 
 
 def _edge(name: str, size: int, value: int, texts: Iterable[str]) -> Edge:
@@ -379,19 +379,69 @@ def report(control_plane: ControlPlane, namespace: str) -> Document:
     return found
 
 
-def settled(control_plane: ControlPlane) -> bool:
-    """Return whether all ConfigMaps are read."""
-    for namespace in (*_HOSTILE, *(each.namespace for each in edges())):
-        found = report(control_plane, namespace)
-        if "pending" in found or any(each["state"] == "NotReadYet" for each in found["items"]):
-            return False
-    return True
+def reports(control_plane: ControlPlane) -> dict[str, Document]:
+    """Return the documents about all namespaces, once all their ConfigMaps are read."""
+    found: dict[str, Document] = {}
+
+    def settled() -> bool:
+        for namespace in (*TEAMS, *_HOSTILE, *(each.namespace for each in edges())):
+            found[namespace] = report(control_plane, namespace)
+            items = found[namespace]["items"]
+            unread = [each for each in items if each["state"] == "NotReadYet"]
+            if unread or "pending" in found[namespace]:
+                return False
+        return True
+
+    wait_for(settled, "all ConfigMaps are read", seconds=_SETTLED_SECONDS)
+    return found
 
 
-def wrong_edges(control_plane: ControlPlane) -> Iterator[str]:
+def states(found: Mapping[str, Document]) -> dict[str, str]:
+    """Return the state of each ConfigMap, by namespace and name."""
+    return {
+        f"{namespace}/{each['configMap']}": each["state"]
+        for namespace, document in found.items()
+        for each in document["items"]
+    }
+
+
+def wrong_totals(
+    control_plane: ControlPlane,
+    adapter: Callable[..., AbstractContextManager[Server]],
+    before: Mapping[str, Document],
+) -> Iterator[str]:
+    """Yield what is wrong at the edges of limits that all namespaces share.
+
+    Restarts the adapter with limits that admit exactly what there was before, and then one less.
+    """
+    own = limits.DEFAULT.team_config_maps
+    totals = {
+        "team-config-maps-all": sum(min(each["count"], own) for each in before.values()),
+        "team-rules-all": sum(item["rules"] for each in before.values() for item in each["items"]),
+    }
+    for limit in ("", *totals):
+        values = {name: size - (name == limit) for name, size in totals.items()}
+        with adapter(*(f"--limit={name}={value}" for name, value in values.items())):
+            found = reports(control_plane)
+        changed = states(found).items() - states(before).items()
+        named = sum(
+            f"--limit={limit}" in problem
+            for each in found.values()
+            for item in each["items"]
+            for problem in item["problems"]
+        )
+        if not limit and changed:
+            yield f"after a restart, other rules are in use: {changed}"
+        if limit and not named:
+            yield f"{limit} is one less than needed, but nothing is refused for it"
+        if limit == "team-config-maps-all" and named > 1:
+            yield f"{limit} is one less than needed: refuses {named} ConfigMaps"
+
+
+def wrong_edges(found: Mapping[str, Document]) -> Iterator[str]:
     """Yield what is wrong at the edges of limits."""
     for edge in edges():
-        items = report(control_plane, edge.namespace)["items"]
+        items = found[edge.namespace]["items"]
         refused = [each for each in items if each["state"] == "Refused"]
         if len(items) != len(edge.objects) or len(refused) != edge.refused:
             states = Counter(each["state"] for each in items)
@@ -408,23 +458,35 @@ class Outcome:
 
     created: Counter[str]
     """Objects that the API server accepted, by kind."""
-    states: Counter[str]
-    """Of the ConfigMaps of the hostile namespaces."""
+    reports: Mapping[str, Document]
+    """The adapter's documents about the namespaces."""
     rss: float
     """Peak in MiB."""
     slowest: float
     """Seconds of the slowest answer to others."""
     slowest_of_api_server: float
     answers: int
-    problems: Sequence[str]
+    problems: list[str]
+
+    @property
+    def states(self) -> Counter[str]:
+        """How many ConfigMaps of the hostile namespaces are in which state."""
+        return Counter(item["state"] for each in _HOSTILE for item in self.reports[each]["items"])
 
 
-def attack(control_plane: ControlPlane, folder: Path, *, seed: int, count: int) -> Outcome:
-    """Create `count` hostile objects and those at the edges of the limits, in pairs, and watch."""
+def attack(
+    control_plane: ControlPlane, folder: Path, *, seed: int, count: int, totals: bool = False
+) -> Outcome:
+    """Create `count` hostile objects and those at the edges of the limits, in pairs, and watch.
+
+    With `totals`, also reach the limits that all namespaces share, which takes three restarts.
+    """
     rules = folder / "rules.yaml"
     rules.write_text(_CLUSTER_RULES)
-    with series(folder) as scraped, installed(control_plane, folder):
-        adapter = Server(
+
+    @contextlib.contextmanager
+    def adapter(*flags: str) -> Iterator[Server]:
+        running = Server(
             control_plane,
             folder / "adapter.log",
             [
@@ -432,21 +494,29 @@ def attack(control_plane: ControlPlane, folder: Path, *, seed: int, count: int) 
                 f"--prometheus-url={scraped.url}",
                 f"--team-rules-selector={hostile.SELECTOR}",
                 "--shutdown-delay=0s",
+                *flags,
             ],
         )
-        adapter.start()
+        running.start()
         try:
-            return _attacked(control_plane, adapter, seed, count)
+            wait_for(
+                lambda: all(_value(control_plane, each) == _VALUES[each] for each in _VALUES),
+                "others have their values",
+                seconds=60,
+            )
+            yield running
         finally:
-            adapter.stop()
+            running.stop()
+
+    with series(folder) as scraped, installed(control_plane, folder):
+        with adapter() as running:
+            outcome = _attacked(control_plane, running, seed, count)
+        if totals:
+            outcome.problems.extend(wrong_totals(control_plane, adapter, outcome.reports))
+        return outcome
 
 
 def _attacked(control_plane: ControlPlane, adapter: Server, seed: int, count: int) -> Outcome:
-    wait_for(
-        lambda: all(_value(control_plane, each) == _VALUES[each] for each in _VALUES),
-        "others have their values",
-        seconds=60,
-    )
     watching = Watching(control_plane=control_plane, adapter=adapter)
     created: Counter[str] = Counter()
     with watching.running():
@@ -457,17 +527,13 @@ def _attacked(control_plane: ControlPlane, adapter: Server, seed: int, count: in
         while (missing := count - created.total()) > 0:
             for kind in _created(control_plane, itertools.islice(generated, missing)):
                 created[kind] += 1
-        wait_for(lambda: settled(control_plane), "all are read", seconds=_SETTLED_SECONDS)
-        problems = list(wrong_edges(control_plane))
-        states = Counter(
-            each["state"]
-            for namespace in _HOSTILE
-            for each in report(control_plane, namespace)["items"]
+        found = reports(control_plane)
+        problems = list(wrong_edges(found))
+        wait_for(
+            lambda: all(f"{each}: " in adapter.log for each in _HPA_LIMITS),
+            "the log names the limits of HPAs",
+            seconds=60,
         )
-        time.sleep(6)  # the autoscalers are looked at every 5 s
-        for namespace in _HOSTILE:
-            remove(control_plane, namespace)
-    watching.look()
     if "Traceback" in adapter.log or "CRITICAL" in adapter.log:
         problems.append("the log has a traceback")
     if watching.slowest >= watching.slowest_of_api_server + MAX_SECONDS:
@@ -476,7 +542,7 @@ def _attacked(control_plane: ControlPlane, adapter: Server, seed: int, count: in
         problems.append(f"peak RSS {rss:.0f} MiB, must be below {memory_limit():.0f}")
     return Outcome(
         created=created,
-        states=states,
+        reports=found,
         rss=rss,
         slowest=watching.slowest,
         slowest_of_api_server=watching.slowest_of_api_server,
@@ -508,7 +574,9 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as created:
         folder = Path(created)
         with plane.running(folder, build.ensure_programs()) as control_plane:
-            found = attack(control_plane, folder, seed=arguments.seed, count=arguments.count)
+            found = attack(
+                control_plane, folder, seed=arguments.seed, count=arguments.count, totals=True
+            )
     print(f"created: {dict(found.created)}; ConfigMaps: {dict(found.states)}")
     print(
         f"{found.answers} answers to others, the slowest in {found.slowest:.2f} s, that of the API "
