@@ -13,6 +13,8 @@ Severity = Literal["error", "warning", "note"]
 MAX_PROBLEMS = 20
 """Problems of one file that an error lists."""
 _MAX_MESSAGE = 2048
+_MAX_TEXT = 8192
+"""Characters of the text of a ConfigError; its `problems` have the rest."""
 _MAX_LINE = 160
 """Characters of a line of a template that a message repeats."""
 
@@ -53,7 +55,7 @@ class ConfigError(RulesError):
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         self.problems = tuple(_some(problems))
-        super().__init__("\n".join(str(problem) for problem in self.problems))
+        super().__init__(shorten("\n".join(map(str, self.problems)), _MAX_TEXT))
 
 
 def _some(problems: Sequence[Problem]) -> Iterator[Problem]:

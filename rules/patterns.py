@@ -23,6 +23,7 @@ _MIN_MEMORY = 1 << 10
 """Enough for the patterns of most rules."""
 _BYTES_OF_INSTRUCTION = 32
 """Of the memory that RE2 must have to compile a pattern."""
+_STEP = 1 << 20
 _MAX_CACHED = 64 << 10
 """Bytes of the largest pattern that stays in the cache of re2, which keeps 128."""
 
@@ -40,6 +41,8 @@ _TOKEN = re.compile(
 _REFERENCE = re2.compile(r"\$(?:(\$)|([\pL\p{Nd}_]+)|\{([\pL\p{Nd}_]+)\})")
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,8}")  # Go takes longer ones for names
 _ERRORS = "surrogatepass"
+_MAX_SHOWN = 200
+"""Characters of a pattern that a message repeats."""
 _MAX_DEPTH = 1000
 """As in Go; RE2 needs gigabytes for deeper nesting."""
 
@@ -116,22 +119,33 @@ class Budget:
 
     def regexp(self, text: str) -> tuple[Any, int]:
         """Return the compiled RE2 and the bytes that it takes. Raises PatternError."""
-        memory = min(_MIN_MEMORY, self._left) if self._minimal else self._left
         # Each character takes more than 8 bytes; RE2 takes 0 bytes for no limit.
-        regexp = None
-        if self._left >= max(_MIN_MEMORY, 8 * len(text)):
-            while (regexp := self.compiled(text, memory)) is None and memory < self._left:
-                memory = min(2 * memory, self._left)
-        if regexp is None:
+        fits = self._left >= max(_MIN_MEMORY, 8 * len(text))
+        if (
+            not fits
+            or (found := self._smallest(text) if self._minimal else self._fast(text)) is None
+        ):
             # What would come close to the budget again takes a second.
             self._left = min(self._left, _MAX_CACHED)
             raise _error(text, f"pattern too large: {self._beyond}")
+        _, memory = found
         if memory > _MAX_CACHED:
             re2.purge()
-        if not self._minimal:
-            memory = _BYTES_OF_INSTRUCTION * regexp.programsize
         self._left -= memory
+        return found
+
+    def _smallest(self, text: str) -> tuple[Any, int] | None:
+        memory = _MIN_MEMORY
+        while (regexp := self.compiled(text, memory)) is None:
+            if memory == self._left:
+                return None
+            memory = min(2 * memory, self._left)
         return regexp, memory
+
+    def _fast(self, text: str) -> tuple[Any, int] | None:
+        # Rounded, so that the cache of re2 finds equal patterns.
+        regexp = self.compiled(text, self._left // _STEP * _STEP or self._left)
+        return regexp and (regexp, _BYTES_OF_INSTRUCTION * regexp.programsize)
 
     @staticmethod
     def compiled(text: str, memory: int) -> Any:
@@ -212,4 +226,6 @@ def _depth(text: str) -> int:
 
 
 def _error(text: str, reason: str) -> PatternError:
-    return PatternError(f"cannot compile the regular expression {shorten(text)!r}: {reason}")
+    return PatternError(
+        f"cannot compile the regular expression {shorten(text, _MAX_SHOWN)!r}: {reason}"
+    )

@@ -59,13 +59,16 @@ def parse(query: str) -> Expression:
     expressions, and ends the process where expressions nest too deeply.
     """
     tokens, count = [], 0
-    for kind, token in _tokens(query):
-        if kind != "comment":
-            tokens.append((kind, token))
-            count += kind != "space"
-        if count > _MAX_TOKENS:  # the rest of a long text is not read
-            raise TooComplexError(f"it has more than {_MAX_TOKENS} tokens, too many to check")
-    if (depth := _most_levels(tokens)) > _MAX_DEPTH:
+    for each in _tokens(query):
+        if each[0] != "space":
+            if each[0] == "comment":
+                continue
+            count += 1
+            if count > _MAX_TOKENS:  # the rest of a long text is not read
+                raise TooComplexError(f"it has more than {_MAX_TOKENS} tokens, too many to check")
+        tokens.append(each)
+    # Each level takes a token.
+    if count > _MAX_DEPTH and (depth := _most_levels(tokens)) > _MAX_DEPTH:
         raise TooComplexError(
             f"it nests {depth} operators, functions and parentheses, more than {_MAX_DEPTH}"
         )
@@ -77,6 +80,10 @@ def parse(query: str) -> Expression:
         return syntax.convert(promql_parser.parse(text), hidden.values)
     except (ValueError, OverflowError) as error:
         raise PlanError(str(error)) from error
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":  # of Rust, which is no Exception
+            raise
+        raise PlanError(f"promql-parser fails: {error}") from error
 
 
 def selector(text: str) -> tuple[Matcher, ...]:
@@ -206,8 +213,7 @@ def _has_alternatives(code: _Tokens) -> bool:
 
 def _tokens(text: str) -> Iterator[tuple[str, str]]:
     for match in _TOKEN.finditer(text):
-        assert match.lastgroup is not None  # every alternative is a group
-        yield match.lastgroup, match[0]
+        yield match.lastgroup or "", match[0]  # every alternative is a group
 
 
 class _Level:

@@ -146,3 +146,17 @@ def test_any_text_is_parsed_or_refused():
         except PlanError:
             continue
         assert syntax.depth(tree) <= 128
+
+
+class PanicException(BaseException):
+    """As promql-parser raises it: no Exception, and not importable."""
+
+
+def test_a_panic_of_the_parser_is_a_problem_of_the_query(monkeypatch):
+    def panic(text: str) -> None:
+        raise PanicException(text)
+
+    monkeypatch.setattr(promql_parser, "parse", panic)
+
+    with pytest.raises(PlanError, match="promql-parser fails: a"):
+        promql.parse("a")

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
-from rules import limits, teams
-from rules.errors import ConfigError
+from rules import limits, presets, promql, ruleset, syntax, teams
+from rules.document import config
+from rules.errors import ConfigError, PlanError
 from rules.limits import Limits
+from rules.query import plan
+from rules.query.catalog import Source
 from rules.query.label_binding import LabelBinding
+from rules.query.plan import Objects
 from rules.ruleset import RuleSet
+from rules.selectors.selectors import Selector
 from rules.teams import ConfigMap
+from tests.rules.lint import configurations
 
 QUERY = "sum(<<.Series>>{<<.LabelMatchers>>}) by (<<.GroupBy>>)"
 BINDING = LabelBinding(resource="pod", namespace="namespace")
@@ -67,6 +74,8 @@ EDGES: dict[str, tuple[int, Callable[[int], list[str]]]] = {
     "team_metric_name": (250, lambda size: [named(size)]),
     "team_template_actions": (200, lambda size: [text(query=QUERY + "<<``>>" * (size - 3))]),
     "team_query": (16 << 10, lambda size: [of_query(size)]),
+    "team_query_depth": (50, lambda size: [text(query="+".join("m" * size))]),
+    "team_text": (64 << 10, lambda size: [text(), "#" * (size - len("rules:\n" + text()))]),
 }
 
 
@@ -86,3 +95,129 @@ def test_a_limit_refuses_what_is_beyond_it_and_nothing_else(name):
     assert flag in message
     more = limits.DEFAULT.with_values({limits.name_of(name): value + 1})
     load(*rules(value + 1), limited=more)
+
+
+def test_patterns_beyond_the_memory_of_a_namespace_are_refused():
+    rule = text(pattern=r"\pL{9}")
+    one = load(rule).pattern_memory
+    fitting = limits.DEFAULT.team_pattern_memory // one
+
+    assert 16 <= fitting < 100
+    assert load(*[rule] * fitting).pattern_memory == fitting * one
+    with pytest.raises(ConfigError, match="pattern too large: the namespace has more than 4194304"):
+        load(*[rule] * (fitting + 1))
+    load(*[rule] * (fitting + 1), limited=Limits(team_pattern_memory=5 << 20))
+
+
+def test_matching_takes_no_memory_beyond_what_is_counted():
+    pattern = "(?:a|b)*a(?:a|b){12}"
+    (rule,) = load(text(series='{__name__=~"a.*"}', pattern=pattern)).rules
+
+    assert rule.namer.matches.regexp.options.max_mem == rule.namer.matches.memory < 8 << 10
+
+
+def source(own: RuleSet) -> Source:
+    return Source(rule=own.rules[0], series="m", bindings=(BINDING,))
+
+
+def objects(count: int) -> Objects:
+    return Objects(namespaces=("a",), names=tuple(f"pod-{number}" for number in range(count)))
+
+
+def test_names_of_a_request_do_not_count():
+    own = source(load(of_query(16 << 10)))
+
+    assert len(plan.render(own, BINDING, objects(5000), Selector())) > 30_000
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ("<<if gt (len .LabelMatchers) 99>>" + "m or " * 4000 + "<<end>>m", "has 20001 characters"),
+        ("m<<if gt (len .LabelMatchers) 99>>" + " + m" * 50 + "<<end>>", "has 51 levels"),
+    ],
+)
+def test_a_query_that_exceeds_a_limit_only_for_some_requests_is_refused_then(query, message):
+    own = source(load(text(query=query)))
+
+    assert plan.render(own, BINDING, objects(1), Selector())
+    with pytest.raises(PlanError, match=f"{message}; the limit .* --limit=team-query"):
+        plan.render(own, BINDING, objects(100), Selector())
+
+
+@pytest.mark.parametrize("failure", [RecursionError, MemoryError, AssertionError, KeyError])
+def test_whatever_fails_while_a_config_map_is_loaded_refuses_it(monkeypatch, failure):
+    def fail(*_args: object, **_named: object) -> None:
+        raise failure
+
+    monkeypatch.setattr(ruleset, "compile", fail)
+
+    with pytest.raises(ConfigError, match=rf"cannot be loaded \({failure.__name__}\)"):
+        load(text())
+
+
+def real_rules() -> Iterator[tuple[str, str]]:
+    """Yield name and text of the presets, and of files that stand for public ones."""
+    for name in presets.names():
+        yield f"preset {name}", presets.text(name)
+    for name in configurations.NAMES:
+        yield name, (configurations.FOLDER / f"{name}.yaml").read_text()
+    walkthroughs = Path(__file__).parents[1] / "walkthroughs"
+    for path in sorted(walkthroughs.rglob("*.yaml")):
+        yield path.name, path.read_text()
+
+
+def uses(name: str, content: str) -> Iterator[tuple[str, int]]:
+    """Yield the limits that one file of rules uses, and how much of each."""
+    parsed, _ = config.parse(content, file=name)
+    if parsed is None or not (every := (*parsed.rules, *parsed.external_rules)):
+        return
+    yield "team_rules", len(every)
+    yield "team_text", len(content)
+    for each in every:
+        for limit, _, size in teams.sizes(each):
+            yield limit, size
+    team = ruleset.Team(namespace="a", label="ns")
+    try:
+        compiled = ruleset.compile([(name, (parsed, ()))], team=team)
+    except ConfigError:
+        return
+    yield "team_pattern_memory", compiled.pattern_memory
+    for rule in compiled.all:
+        series = rule.pinned_series or "series"
+        yield "team_metric_name", len(rule.metric(series) or "")
+        try:
+            query = plan.unconfined(
+                Source(rule=rule, series=series, bindings=(BINDING,)),
+                BINDING,
+                objects(1),
+                Selector(),
+            )
+            tree = promql.parse(query.text)
+        except PlanError:
+            continue
+        yield "team_query", query.own_size()
+        yield "team_query_depth", syntax.depth(tree)
+
+
+def test_a_team_may_copy_the_three_largest_presets():
+    every = sorted(map(presets.text, presets.names()), key=len)
+    data = tuple((f"{number}.yaml", text) for number, text in enumerate(every[-3:]))
+
+    own = teams.load(ConfigMap(namespace="a", name="n", data=data), label="ns")
+
+    assert 50 < len(own.all) < limits.DEFAULT.team_rules
+
+
+def test_real_rules_are_far_below_each_limit():
+    largest: dict[str, tuple[int, str]] = {}
+    for name, content in real_rules():
+        for limit, size in uses(name, content):
+            largest[limit] = max(largest.get(limit, (0, "")), (size, name))
+
+    for limit, (size, name) in largest.items():
+        print(
+            f"{limits.name_of(limit):24} {size:>8} of {getattr(limits.DEFAULT, limit):>9}  {name}"
+        )
+    assert largest.keys() >= EDGES.keys() | {"team_pattern_memory"}
+    assert all(3 * size <= getattr(limits.DEFAULT, limit) for limit, (size, _) in largest.items())
