@@ -441,7 +441,7 @@ def _check_fallback(spec: _Reader, *, only_resources: bool) -> None:
 def _trigger(found: _Reader) -> Trigger:
     kind = found.text("type")
     if kind not in _TYPES:
-        found.refuse("", f"KEDA has no trigger of type {kind}" if kind else "type is missing")
+        found.refuse("", f"KEDA {VERSION} has no type {kind}" if kind else "type is missing")
     if kind in _NOT_CACHED and found.boolean("useCachedMetrics", default=False):
         found.refuse("useCachedMetrics", f"is not supported for {kind}")
     if found.has("authenticationRef"):

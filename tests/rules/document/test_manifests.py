@@ -212,6 +212,15 @@ def test_an_empty_value_of_the_chart_is_no_value():
     assert part.parsed[0].resource_rules is None
 
 
+def test_sources_in_helm_values_are_parsed():
+    sources = "sources: {team-b: {url: http://b}, Team: {}}"
+    found = find(VALUES.replace("default: false", sources))
+
+    (part,) = found.rules
+    assert [each.name for each in part.parsed[0].sources] == ["team-b", "Team"]
+    assert any("rules.sources.Team: has no url" in each for each in problems(found))
+
+
 def test_values_without_rules_mean_the_rules_of_the_chart():
     default, unused = problems(find("prometheus: {url: http://p, rules: {default: false}}\n"))
 

@@ -87,7 +87,7 @@ BEHAVIOR = "spec.advanced.horizontalPodAutoscalerConfig.behavior"
             "Pod is none of Pods, Percent",
         ),
         (f"{BEHAVIOR}.scaleUp", {"tolerance": "-1"}, "0 or more"),
-        (f"{TRIGGER}.type", "promtheus", "no trigger of type promtheus"),
+        (f"{TRIGGER}.type", "promtheus", "has no type promtheus"),
         (f"{TRIGGER}.type", None, "type is missing"),
         (f"{TRIGGER}.metadata", None, "metadata is missing"),
         (f"{TRIGGER}.metricType", "Utilization", "AverageValue or Value"),
