@@ -237,6 +237,7 @@ def _flooded(name: str, testbed: Testbed, source: Path) -> Result:
     if name in CASES and CASES[name].fallback:
         flags += (
             f"--external-fallback={testbed.fallback}",
+            "--external-fallback-service-account=external-metrics",
             f"--external-fallback-ca-file={testbed.folder / 'tls.crt'}",
         )
     values = _VALUES | (_TEAM_VALUES if name in CASES else {})

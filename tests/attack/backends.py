@@ -189,10 +189,13 @@ class _Objects:
 
     @web.middleware
     async def serve(self, request: web.Request, handler: Any) -> web.StreamResponse:
-        """Answer requests below OBJECTS, and lists of hostile objects."""
+        """Answer requests below OBJECTS, those for hostile objects, and for a token."""
         if request.path.startswith(OBJECTS):
             self._set(CASES.get(request.path.removeprefix(OBJECTS)))
             return web.Response()
+        if request.path.endswith("/external-metrics/token"):
+            requested = await request.json()
+            return web.json_response({**requested, "status": {"token": "x"}}, status=201)
         if request.method == "GET" and "watch" not in request.query and request.path in _LISTS:
             return await self._list(request)
         found = self._objects.get(request.path.partition("/namespaces/")[2])

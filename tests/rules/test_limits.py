@@ -1,10 +1,78 @@
-"""The table of limits."""
+"""The table of limits, and whether each of them is reached."""
+
+import dataclasses
 
 import pytest
 
 from adapter.settings import settings
 from adapter.settings.command_line import UsageError
-from rules import limits
+from rules import admission, limits
+from rules.admission import Candidate, Size
+from tests.adapter.autoscalers import test_questions, test_watch
+from tests.adapter.clients import test_external_metrics, test_team_client
+from tests.adapter.cluster import test_unreadable
+from tests.rules import test_admission, test_team_limits, test_teams
+
+SHARED = {
+    "team_config_maps_all": "config_maps",
+    "team_text_all": "characters",
+    "team_rules_all": "rules",
+    "team_pattern_memory_all": "pattern_memory",
+}
+REACHED = {
+    "team_config_maps": test_admission.test_the_oldest_config_maps_of_a_namespace_are_read,
+    "team_series": test_teams.test_a_rule_of_too_many_series_has_no_metrics,
+    "team_pattern_memory": (
+        test_admission.test_rules_refused_for_their_patterns_take_nothing_of_the_rules
+    ),
+    "team_requests": test_team_client.test_a_namespace_has_as_many_requests_at_a_time_as_its_limit,
+    "team_requests_all": (
+        test_team_client.test_a_prometheus_that_hangs_gets_at_most_twelve_requests_at_a_time
+    ),
+    "team_response": test_team_client.test_a_response_to_a_team_has_four_mebibytes_at_most,
+    "team_samples": test_team_client.test_a_query_of_a_team_returns_ten_thousand_samples_at_most,
+    "team_names": test_team_client.test_a_listing_of_a_team_returns_a_thousand_names_at_most,
+    "hpa_metrics": test_questions.test_metrics_beyond_the_limit_of_one_hpa_are_left_out,
+    "hpa_metrics_all": test_watch.test_what_is_left_out_is_in_the_gauge_and_once_in_the_log,
+    "hpa_metric_text": test_questions.test_a_metric_of_too_many_bytes_is_left_out_alone,
+    "workload_selector": test_unreadable.test_a_workload_with_too_large_a_selector_is_refused,
+    "fallback_answer": test_external_metrics.test_a_larger_answer_is_refused_and_the_limit_named,
+    "fallback_items": test_external_metrics.test_a_larger_answer_is_refused_and_the_limit_named,
+    "fallback_requests": (
+        test_external_metrics.test_so_many_requests_are_in_flight_and_the_others_wait
+    ),
+}
+"""Limits that neither EDGES nor SHARED has, and the test that reaches them."""
+
+
+def test_each_limit_is_reached_by_a_test():
+    reached = [*test_team_limits.EDGES, *SHARED, *REACHED]
+
+    assert {each.name for each in dataclasses.fields(limits.Limits)} == set(reached)
+
+
+@pytest.mark.parametrize("more", [0, 1])
+@pytest.mark.parametrize("name", SHARED)
+def test_a_limit_of_all_namespaces_admits_as_much_as_it_says(name, more):
+    limited = limits.DEFAULT.with_values({limits.name_of(name): 9})
+    sizes = {"a": 4, "b": 5 + more}
+    if name == "team_config_maps_all":
+        places = [(each, str(number)) for each, size in sizes.items() for number in range(size)]
+        found = admission.to_read([_candidate(*each) for each in places], limited)
+    else:
+        used = {"rules": 0, "pattern_memory": 0, "characters": 0}
+        found = admission.to_use(
+            [_candidate(each, "m") for each in sizes],
+            {(each, "m"): Size(**(used | {SHARED[name]: size})) for each, size in sizes.items()},
+            limited,
+        )
+
+    assert len(found.refused) == more
+    assert all(f"--limit={limits.name_of(name)}" in each for each in found.refused.values())
+
+
+def _candidate(namespace: str, name: str) -> Candidate:
+    return Candidate(namespace=namespace, name=name, created="2026-01-01T00:00:00Z")
 
 
 def test_each_limit_says_what_it_limits():
