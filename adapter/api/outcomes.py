@@ -36,6 +36,8 @@ class Outcome:
     causes: tuple[Cause, ...] = ()
     problem: str = ""
     """What was wrong if no cause says so: the message of the error."""
+    negative: bool = False
+    """Whether an external metric has a value below 0."""
 
 
 class Outcomes:
@@ -66,7 +68,8 @@ class Outcomes:
             self.note(info, resolved=False, causes=error.causes, problem=error.message)
             raise
         resolved = content.items > 0
-        self.note(info, resolved=resolved, causes=() if resolved else content.causes)
+        causes = () if resolved else content.causes
+        self.note(info, resolved=resolved, causes=causes, negative=content.negative)
         return content
 
     def note(
@@ -76,9 +79,14 @@ class Outcomes:
         resolved: bool,
         causes: tuple[Cause, ...] = (),
         problem: str = "",
+        negative: bool = False,
     ) -> None:
         """Note how a request ended, if that is wanted."""
         if self._last and (key := key_of(info)) in self._last:
             self._last[key] = Outcome(
-                at=self._clock(), resolved=resolved, causes=causes, problem=problem
+                at=self._clock(),
+                resolved=resolved,
+                causes=causes,
+                problem=problem,
+                negative=negative,
             )

@@ -13,7 +13,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NoReturn, TypeVar
 
 from adapter import telemetry
@@ -28,6 +28,7 @@ from adapter.clients import one_object
 from adapter.cluster.shared_index import SharedIndex
 from adapter.cluster.value_index import ValueIndex
 from adapter.cluster.watch_cache import WatchCaches
+from rules.causes import missing
 from rules.errors import UnknownResourceError
 from rules.hpa.autoscaler import Metric
 from rules.kinds import GroupResource, Kinds
@@ -79,6 +80,8 @@ class _Request:
     key: Key
     found: float
     """When it was first looked at."""
+    averaged: bool
+    """Whether it is an external metric whose target is an AverageValue."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +190,7 @@ class Autoscalers:
             outcome = self._outcomes.of(each.key)
             self._ask_if_nobody_does(each, outcome, now, asking)
             if outcome is not None:
+                outcome = _judged(each, outcome)
                 reason = "" if outcome.resolved else _reason(outcome)
                 shown.append((hpa.namespace, hpa.name, each.metric, reason))
                 states[hpa.uid, each.metric] = self._state(hpa, each.metric, outcome)
@@ -256,7 +260,8 @@ class Autoscalers:
             return None
         info = request_info.parse(path, query)
         title = f"{metric.type} metric {metric.name}"
-        return _Request(title, info, key_of(info), self._clock())
+        averaged = metric.type == "External" and metric.target == "AverageValue"
+        return _Request(title, info, key_of(info), self._clock(), averaged)
 
     def _selector(self, resource: GroupResource, hpa: Watched) -> Selector | None:
         """Return the selector of the pods of the target; None until the workloads are known."""
@@ -323,6 +328,13 @@ def _some(keys: Collection[tuple[str, str]]) -> str:
     """Return the first HPAs, by namespace and name."""
     first = ", ".join("/".join(each) for each in heapq.nsmallest(_EXAMPLES, keys))
     return f"{first} and others" if len(keys) > _EXAMPLES else first
+
+
+def _judged(request: _Request, outcome: Outcome) -> Outcome:
+    """Return the outcome for this metric: the HPA controller cannot use each value."""
+    if outcome.negative and request.averaged:
+        return replace(outcome, resolved=False, causes=(missing.negative_value(),))
+    return outcome
 
 
 def _reason(outcome: Outcome) -> str:

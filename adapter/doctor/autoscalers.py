@@ -19,7 +19,7 @@ from adapter.doctor import client
 from adapter.doctor.installation import Installed
 from adapter.doctor.report import Finding, failure, ok, skipped, warning
 from rules.errors import UnreadableError
-from rules.hpa import reading, report, units
+from rules.hpa import reading, report
 from rules.hpa.reading import Observation
 
 _PATH = "/apis/autoscaling/v2/horizontalpodautoscalers"
@@ -88,6 +88,7 @@ async def _of_hpa(
         return 0, [failure(subject, str(error), cure="see api-server")]
     if observed.blocked:
         return 0, [warning(subject, observed.blocked, cure=report.UNBLOCK)]
+    observed = await client.Client(api).with_queries(observed)
     return len(observed.proposals), [*_of_metrics(subject, observed, replies)]
 
 
@@ -125,9 +126,11 @@ def _of_metrics(subject: str, observed: Observation, replies: _Replies) -> Itera
             yield failure(name, fact, cure=_RESOURCE_METRICS)
         elif finding := judge(name, replies[id(request)]):
             yield finding
-        elif doubt := units.doubt(proposed):
+        elif doubt := report.doubt_of(proposed):
             fact, _, cure = doubt.rpartition(". ")
             yield warning(name, fact, cure=cure)
+        elif len(proposed.items) > 1:
+            yield ok(name, f"the HPA controller adds up {len(proposed.items)} items")
 
 
 def judge(name: str, reply: Reply) -> Finding | None:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -14,8 +15,8 @@ from adapter import errors
 from adapter.clients.kubernetes import Kube
 from rules.causes import explanation_document
 from rules.errors import UnreadableError
-from rules.hpa import reading, report
-from rules.hpa.reading import CUSTOM, EXTERNAL, Failure, Reply, Request, Steps, T
+from rules.hpa import reading, report, sums
+from rules.hpa.reading import CUSTOM, EXTERNAL, Failure, Observation, Reply, Request, Steps, T
 
 _QPS, _BURST, _TIMEOUT = 50.0, 100, 20.0
 _METRIC_TIMEOUT = 4.0
@@ -107,6 +108,16 @@ class Client:
                 f"older gpu-metrics-adapter. {_DOCTOR}"
             )
         return reply
+
+    async def with_queries(self, observed: Observation) -> Observation:
+        """Return `observed` with the queries of sums that only their queries can judge."""
+        proposals = list(observed.proposals)
+        for index, (each, request) in enumerate(zip(proposals, observed.requests, strict=True)):
+            if request is not None and sums.needs_query(each):
+                with contextlib.suppress(CannotTellError):
+                    queries = (await self.explanation(request)).get("queries") or [{}]
+                    proposals[index] = replace(each, query=str(queries[0].get("promql", "")))
+        return replace(observed, proposals=tuple(proposals))
 
     async def version(self) -> str:
         """Return the version of the custom metrics API. Raises CannotTellError."""

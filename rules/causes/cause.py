@@ -24,6 +24,7 @@ class Reason(enum.Enum):
     QUERY_REFUSED = "QueryRefused"
     LIMIT_EXCEEDED = "LimitExceeded"
     SEVERAL_SAMPLES = "SeveralSamples"
+    NEGATIVE_VALUE = "NegativeValue"
     LABEL_DROPPED = "LabelDropped"
     NOT_FINITE = "NotFinite"
     OTHER_NAMESPACE = "OtherNamespace"
@@ -70,6 +71,9 @@ _SUMMARIES: Mapping[Reason, str] = MappingProxyType(
         "raise the limit",
         Reason.SEVERAL_SAMPLES: "the query returned several samples of one object, and the rule "
         "says `aggregate: error`. Aggregate in the query, or set another `aggregate`",
+        Reason.NEGATIVE_VALUE: "a value is below 0, and the target is an AverageValue: Kubernetes "
+        "1.34 and later may take that for an overflow and scale to maxReplicas. Write "
+        "clamp_min(..., 0) in `metricsQuery`",
         Reason.LABEL_DROPPED: "the query of the rule drops the label of the object. Add it to `by`",
         Reason.NOT_FINITE: "the query returned NaN or Inf, which is not a value. Correct the "
         "query, or set `onNaN: zero`",

@@ -310,6 +310,16 @@ def failed_fallback(server: str, answer: str) -> Cause:
     return Cause(reason=Reason.FALLBACK_FAILED, sentence=sentence)
 
 
+def negative_value() -> Cause:
+    """Return the cause for a negative external metric whose target is an AverageValue."""
+    sentence = (
+        "the external metric has a value below 0, and the target of the HPA is an AverageValue. "
+        "While the values are added up, Kubernetes 1.34 and later take a sum below 0 for an "
+        "overflow and scale to maxReplicas. Write clamp_min(..., 0) in `metricsQuery`"
+    )
+    return Cause(reason=Reason.NEGATIVE_VALUE, sentence=sentence, lasting=True)
+
+
 def missing_right(right: str, grant: str) -> Cause:
     """Return the cause for objects that the adapter may not list; `grant` says what to do."""
     sentence = f"the adapter has no permission to {right}: {grant}"

@@ -1,6 +1,6 @@
 """HorizontalPodAutoscaler (autoscaling/v2), its scale and its pods, read from API documents.
 
-The API server has validated the documents and filled in the defaults of `spec.behavior`.
+The API server has validated the documents. Those in files may lack the defaults of `spec.behavior`.
 """
 
 from __future__ import annotations
@@ -21,6 +21,15 @@ Select = Literal["Max", "Min", "Disabled"]
 
 TOLERANCE = 0.1
 """Default of `--horizontal-pod-autoscaler-tolerance` of kube-controller-manager."""
+DEFAULT_POLICIES: Mapping[str, Sequence[Mapping[str, Any]]] = {
+    "scaleUp": (
+        {"type": "Pods", "value": 4, "periodSeconds": 15},
+        {"type": "Percent", "value": 100, "periodSeconds": 15},
+    ),
+    "scaleDown": ({"type": "Percent", "value": 100, "periodSeconds": 15},),
+}
+"""What the API server fills in for each direction.
+https://github.com/kubernetes/kubernetes/blob/master/pkg/apis/autoscaling/v2/defaults.go"""
 DOWNSCALE_WINDOW = 300
 """Default of `--horizontal-pod-autoscaler-downscale-stabilization`, in seconds."""
 
@@ -173,8 +182,8 @@ def autoscaler(document: Document) -> Autoscaler:
 def behavior(document: Document) -> tuple[ScalingRules, ScalingRules]:
     """Read `spec.behavior`: the rules for scaling up, and those for scaling down."""
     return (
-        _rules(document.get("scaleUp") or {}, window=0),
-        _rules(document.get("scaleDown") or {}, window=DOWNSCALE_WINDOW),
+        _rules(document, "scaleUp", window=0),
+        _rules(document, "scaleDown", window=DOWNSCALE_WINDOW),
     )
 
 
@@ -290,12 +299,15 @@ def _check_texts(*values: str) -> None:
     "".join(values)
 
 
-def _rules(document: Document, *, window: int) -> ScalingRules:
-    policies: Sequence[Document] = document.get("policies") or ()
-    tolerance = document.get("tolerance")
+def _rules(behavior: Document, direction: str, *, window: int) -> ScalingRules:
+    document: Document = behavior.get(direction) or {}
+    policies: Sequence[Document] | None = document.get("policies")
+    if policies is None:
+        policies = DEFAULT_POLICIES[direction]
+    tolerance, seconds = document.get("tolerance"), document.get("stabilizationWindowSeconds")
     return ScalingRules(
-        window=document.get("stabilizationWindowSeconds", window),
-        select=document.get("selectPolicy", "Max"),
+        window=window if seconds is None else seconds,
+        select=document.get("selectPolicy") or "Max",
         policies=tuple(
             Policy(type=each["type"], value=each["value"], period=each["periodSeconds"])
             for each in policies

@@ -21,7 +21,8 @@ CPU_INITIALIZATION = 300.0
 INITIAL_READINESS = 30.0
 """Default of `--horizontal-pod-autoscaler-initial-readiness-delay`, in seconds."""
 _MAX_INT32 = (1 << 31) - 1
-_MAX_INT64 = (1 << 63) - 1
+LARGEST = (1 << 63) - 1
+"""In thousandths: what the controller takes for a sum that overflows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +68,10 @@ class Proposal:
     ready: int | None = None
     """Number of ready pods that the ratio is multiplied by; None if it is not."""
     groups: Groups = Groups()
+    items: tuple[int, ...] = ()
+    """Values of the items of an external metric, whose sum counts."""
+    query: str = ""
+    """The query of an external metric, if it was looked up."""
     error: str = ""
 
 
@@ -172,8 +177,8 @@ def total(metric: Metric, values: Iterable[int]) -> int:
     result = 0
     for value in values:
         result += value
-        if result > _MAX_INT64 or (result < 0 and metric.target == "AverageValue"):
-            return _MAX_INT64
+        if result > LARGEST or (result < 0 and metric.target == "AverageValue"):
+            return LARGEST
         result = wrapped(result, 64)
     return result
 
@@ -185,12 +190,14 @@ def _of_average(
     ratio = _ratio(value, float(metric.value) * float(replicas))
     within = _is_within(ratio, tolerances)
     wanted = _ratio(value, metric.value)
+    shown = math.ceil(float(value) / replicas) if replicas else 0
     if metric.type == "External":
         wanted = min(wanted, _MAX_INT32)
+        shown = LARGEST if float(value) >= LARGEST else shown
     return Proposal(
         metric=metric,
         replicas=replicas if within else _ceil(wanted),
-        current=math.ceil(value / replicas) if replicas else 0,
+        current=shown,
         ratio=ratio,
         within=within,
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 from urllib.parse import quote
 
@@ -174,10 +174,11 @@ def _propose(
             case _ if not items:
                 return request, proposal.failed(metric, _EMPTY.format("external"))
             case _:
-                value = proposal.total(
-                    metric, [quantity.milli_value(each["value"]) for each in items]
-                )
+                found = tuple(quantity.milli_value(each["value"]) for each in items)
+                external = metric.type == "External"
+                value = proposal.total(metric, found) if external else found[0]
                 proposed = proposal.of_value(metric, value, pods, scale, tolerances=tolerances)
+                proposed = replace(proposed, items=found if external else ())
     except (QuantityError, DurationError, KeyError, TypeError, ValueError) as error:
         message = f"the reply is not a list of values: {error!r}"
         return request, proposal.failed(metric, message)

@@ -29,17 +29,6 @@ _SATURATED = 0.95
 _MAX_REPLICAS = 10_000
 """Pods that are simulated; beyond that, memory and time would have no bound."""
 _PER_POD = ("Pods", "Resource", "ContainerResource")
-_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
-    "scaleUp": {
-        "stabilizationWindowSeconds": 0,
-        "policies": [
-            {"type": "Pods", "value": 4, "periodSeconds": 15},
-            {"type": "Percent", "value": 100, "periodSeconds": 15},
-        ],
-    },
-    "scaleDown": {"policies": [{"type": "Percent", "value": 100, "periodSeconds": 15}]},
-}
-"""What the API server fills in. https://github.com/kubernetes/kubernetes/blob/master/pkg/apis/autoscaling/v2/defaults.go"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,11 +145,8 @@ def variant(
 def _rules(behavior: Mapping[str, Any]) -> tuple[ScalingRules, ScalingRules]:
     """Return `spec.behavior` with the defaults of the API server. Raises UnreadableError."""
     try:
-        unknown = sorted(set(behavior) - set(_DEFAULTS))
-        filled = {
-            key: {**defaults, **(behavior.get(key) or {})} for key, defaults in _DEFAULTS.items()
-        }
-        read = autoscaler.behavior(filled)
+        unknown = sorted(set(behavior) - set(autoscaler.DEFAULT_POLICIES))
+        read = autoscaler.behavior(behavior)
         problem = (
             f"unknown key {unknown[0]}" if unknown else next(filter(None, map(_doubt, read)), "")
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from rules.hpa import units
+from rules.hpa import proposal, sums, units
 from rules.hpa.autoscaler import Autoscaler, Document, ScalingRules
 from rules.hpa.decision import Decision
 from rules.hpa.proposal import Proposal
@@ -90,7 +90,7 @@ def verdict(observation: Observation, decision: Decision, why: Sequence[str] = (
     if refused:
         return f"{keeps}: {refused}. For you, {present}. {cure}"
     some = f"; {failed[0].metric} has no value and is ignored" if failed else ""
-    doubt = next(filter(None, map(units.doubt, observation.proposals)), "")
+    doubt = next(filter(None, map(doubt_of, observation.proposals)), "")
     if decision.replicas is None:
         return (
             f"{subject} scales {hpa.target} from {current} to {_goal(decision, current)}, now or "
@@ -111,6 +111,11 @@ def verdict(observation: Observation, decision: Decision, why: Sequence[str] = (
             f"{present}{some}. {advice}"
         )
     return f"{keeps}: {present}{some}. {advice}"
+
+
+def doubt_of(proposed: Proposal) -> str:
+    """Return why a value is probably not what its author wants, and what to do; else empty."""
+    return sums.doubt(proposed) or units.doubt(proposed)
 
 
 def _advice(hpa: Autoscaler, decision: Decision, *, scales: bool) -> str:
@@ -239,6 +244,13 @@ def _proposal(proposed: Proposal, current: int) -> Iterator[str]:
         yield f"no value: {proposed.error}"
         return
     yield f"current {_values(proposed)} ({metric.target}), ratio {proposed.ratio:.4g}"
+    if len(proposed.items) > 1:
+        first = ", ".join(map(metric.written, proposed.items[:_MAX_NAMES]))
+        more = ", ..." if len(proposed.items) > _MAX_NAMES else ""
+        yield f"the controller adds up {len(proposed.items)} items: {first}{more}"
+    if proposed.items and proposal.total(metric, proposed.items) == proposal.LARGEST:
+        negative = "is below 0, which the controller takes for an overflow"
+        yield f"the sum {negative if min(proposed.items) < 0 else 'overflows'}"
     if groups.missing:
         yield f"without a value: {_names(groups.missing)}"
         yield "  (they count as the target before a scale-down, and as 0 before a scale-up)"

@@ -141,6 +141,7 @@ async def content(
         sources=(found.values,),
         items=len(found.values),
         causes=causes,
+        negative=any(each.value.milli < 0 for each in found.values),
         build=partial(_build, requested.info.resource, found.values),
     )
 

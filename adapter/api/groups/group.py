@@ -191,6 +191,8 @@ class Content:
     ApiError if this object does not have that form. The encoding is not its concern."""
     causes: tuple[Cause, ...] = ()
     """Why a list is empty or lacks objects; for callers who may see causes."""
+    negative: bool = False
+    """Whether an external metric has a value below 0."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

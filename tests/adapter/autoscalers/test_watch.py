@@ -50,8 +50,8 @@ def pods(name: str) -> dict[str, Any]:
     return {"type": "Pods", "pods": {"metric": {"name": name}, "target": target}}
 
 
-def external(name: str) -> dict[str, Any]:
-    target = {"type": "Value", "value": "1"}
+def external(name: str, **target: str) -> dict[str, Any]:
+    target = target or {"type": "Value", "value": "1"}
     return {"type": "External", "external": {"metric": {"name": name}, "target": target}}
 
 
@@ -160,6 +160,7 @@ class Bed:
         """Namespace whose requests are never answered."""
         self.error: errors.ApiError | None = None
         self.answered = True
+        self.negative = False
         self.defect = False
         self.outcomes = Outcomes(lambda: self.now)
         self.registry = CollectorRegistry()
@@ -230,7 +231,7 @@ class Bed:
         if self.error:
             self.outcomes.note(info, resolved=False, causes=self.error.causes)
         else:
-            self.outcomes.note(info, resolved=True)
+            self.outcomes.note(info, resolved=True, negative=self.negative)
 
 
 class Cache:
@@ -270,6 +271,41 @@ async def test_the_gauge_has_the_reason_at_the_first_look_after_the_answer() -> 
 
     assert bed.gauge == [("NoRule", 0.0)]
     assert bed.told.changes == []
+
+
+@pytest.mark.parametrize("average", [True, False])
+async def test_a_negative_external_metric_is_told_if_its_target_is_an_average(
+    average: bool,
+) -> None:
+    bed = Bed()
+    target = {"averageValue": "1"} if average else {"value": "1"}
+    bed.index.put(questions.parse(hpa(external("queue", **target))))
+    bed.answered = False
+
+    def change(now: float) -> None:
+        bed.negative = now < 150
+
+    await bed.run(300, change)
+
+    # Like any metric that has a value, it is not requested more often.
+    assert 4 <= len(bed.asked) <= 5
+    if not average:
+        assert (bed.told.changes, bed.gauge) == ([], [("", 1.0)])
+        return
+    lost, back = bed.told.changes
+    assert lost[:2] == ("web", False)
+    assert lost[2].startswith("External metric queue: NegativeValue: the external metric has a va")
+    assert back == ("web", True, "External metric queue: there is a value again")
+
+
+async def test_the_gauge_names_a_negative_external_metric() -> None:
+    bed = Bed()
+    bed.index.put(questions.parse(hpa(external("queue", averageValue="1"))))
+    bed.answered, bed.negative = False, True
+
+    await bed.run(60)
+
+    assert bed.gauge == [("NegativeValue", 0.0)]
 
 
 async def test_what_nobody_requests_is_requested_here_once_a_minute() -> None:

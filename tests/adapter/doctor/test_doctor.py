@@ -382,6 +382,54 @@ async def test_a_target_in_another_unit_than_its_metric_is_a_warning(installed, 
     assert finding.cure == "Write the percentage: 20 for 20 %, not 0.2"
 
 
+@pytest.mark.parametrize(
+    ("items", "query", "expected"),
+    [
+        (
+            ["-1"],
+            "",
+            ("warning", "is -1: while the items are added up, Kubernetes 1.34", "clamp_min"),
+        ),
+        (["4", "3"], "sum by (a) (x)", ("ok", "the HPA controller adds up 2 items", "")),
+        (["4", "3"], None, ("ok", "the HPA controller adds up 2 items", "")),
+        (
+            ["4", "3"],
+            "histogram_quantile(0.9, x)",
+            (
+                "warning",
+                "7 as the sum of 2 items, but by its query a percentile",
+                "Select one item",
+            ),
+        ),
+        (["4"], "histogram_quantile(0.9, x)", None),
+    ],
+)
+async def test_sums_of_external_metrics_are_said(installed, answers, items, query, expected):
+    source = {"metric": {"name": "queue"}, "target": {"type": "AverageValue", "averageValue": "5"}}
+    listed = {"items": [hpa("sums", type="External", external=source)]}
+    answers["/apis/autoscaling/v2/horizontalpodautoscalers"] = listed
+    answers["/apis/apps/v1"] = {"resources": [{"name": "deployments", "kind": "Deployment"}]}
+    scale = {"spec": {"replicas": 1}, "status": {"replicas": 1, "selector": "app=web"}}
+    answers["/apis/apps/v1/namespaces/default/deployments/web/scale"] = scale
+    answers["/api/v1/namespaces/default/pods"] = {"items": []}
+    path = "/apis/external.metrics.k8s.io/v1beta1/namespaces/default/queue"
+    answers[path] = {"items": [{"value": each} for each in items]}
+    if query is not None:
+        answers[path] |= {"kind": "Explanation", "queries": [{"promql": query}]}
+
+    found = list(await autoscalers.metrics(installed))[1:]
+
+    if expected is None:
+        assert found == []
+        return
+    (finding,) = found
+    severity, fact, cure = expected
+    assert finding.name == "autoscaler default/sums, metric queue"
+    assert finding.state == severity
+    assert fact in finding.fact
+    assert cure in finding.cure
+
+
 class Counting:
     """Fake API server of an HPA's target, which counts requests and may hang."""
 

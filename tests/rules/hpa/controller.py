@@ -28,6 +28,7 @@ from typing import Any
 from urllib.parse import parse_qs, unquote, urlencode, urlsplit
 
 from certs.issue import issue_temporary
+from rules import quantity
 from rules.hpa import decision, reading
 from rules.hpa.decision import Decision
 from rules.hpa.reading import Failure, Observation, Reply, Request
@@ -311,8 +312,11 @@ def _judge(predicted: _Prediction, replicas: int, hpa: Any, result: Result) -> N
     failed = bool(decided.inactive and predicted.observation.proposals)
     conditions = {each["type"]: each for each in hpa.get("status", {}).get("conditions", ())}
     active = conditions.get("ScalingActive", {})
+    shown = None if failed else _difference(predicted, hpa)
     if not decided.low <= replicas <= decided.high:
         result.wrong.append(f"{_described(predicted)}: {replicas}")
+    elif shown:
+        result.wrong.append(f"{_described(predicted)}: {shown}")
     elif (
         replicas == current
         and predicted.observation.proposals
@@ -326,6 +330,28 @@ def _judge(predicted: _Prediction, replicas: int, hpa: Any, result: Result) -> N
         result.ranges += 1
     else:
         result.numbers += 1
+
+
+def _difference(predicted: _Prediction, hpa: Any) -> str:
+    """Return a value that the status of the HPA shows otherwise than predicted; else empty."""
+    statuses = hpa.get("status", {}).get("currentMetrics") or ()
+    proposals = predicted.observation.proposals
+    if len(statuses) != len(proposals) or any(each.replicas is None for each in proposals):
+        return ""
+    if not predicted.observation.scale.status:
+        return ""  # the controller divides by 0
+    for status, proposed in zip(statuses, proposals, strict=True):
+        kind = proposed.metric.type
+        current = status[kind[0].lower() + kind[1:]]["current"]
+        if proposed.metric.target == "Utilization":
+            value = current.get("averageUtilization", 0)
+        else:
+            key = proposed.metric.target
+            text = str(current.get(key[0].lower() + key[1:], 0))
+            value = quantity.milli_value(text)
+        if value != proposed.current:
+            return f"the status shows {current} of {proposed.metric}"
+    return ""
 
 
 def _described(predicted: _Prediction) -> str:

@@ -68,6 +68,55 @@ def case(number: int, seed: int) -> Case:
     )
 
 
+def chosen(
+    number: int, kind: str, target: dict[str, str], *values: str, behavior: Any = None
+) -> Case:
+    """Return a case of two ready pods with one External or Object metric of these values."""
+    name, metric = f"h{number}", f"m{number}x0"
+    draw = random.Random(number)
+    pods = [_pod(draw, name, f"{name}-{index}") for index in range(2)]
+    for each in pods:
+        each["metadata"]["deleted"] = False
+        ready = {"type": "Ready", "status": "True", "lastTransitionTime": _time(3600)}
+        each["status"] = {"phase": "Running", "conditions": [ready], "startTime": _time(3600)}
+    key = "value" if "value" in target else "averageValue"
+    source: dict[str, Any] = {
+        "metric": {"name": metric},
+        "target": {"type": key[0].upper() + key[1:], **target},
+    }
+    path = f"{EXTERNAL}/{metric}"
+    if kind == "Object":
+        source["describedObject"] = {"apiVersion": f"{GROUP}/v1", "kind": KIND, "name": name}
+        path = f"{CUSTOM}/{PLURAL}.{GROUP}/{name}/{metric}"
+    items = [
+        _custom(metric, name, each)
+        if kind == "Object"
+        else {"metricName": metric, "metricLabels": {}, "timestamp": _time(0), "value": each}
+        for each in values
+    ]
+    spec = {
+        "scaleTargetRef": {"apiVersion": f"{GROUP}/v1", "kind": KIND, "name": name},
+        "minReplicas": 1,
+        "maxReplicas": 7,
+        "metrics": [{"type": kind, kind.lower(): source}],
+        **({} if behavior is None else {"behavior": behavior}),
+    }
+    metadata = {"name": name, "namespace": NAMESPACE}
+    return Case(
+        name=name,
+        hpa={"metadata": metadata, "spec": spec},
+        target={
+            "apiVersion": f"{GROUP}/v1",
+            "kind": KIND,
+            "metadata": metadata,
+            "spec": {"replicas": 2},
+            "status": {"replicas": 2, "selector": f"app={name}"},
+        },
+        pods=pods,
+        replies={path: items},
+    )
+
+
 def _value(draw: random.Random) -> str:
     """Return a value of a metric."""
     match draw.choice(["small"] * 6 + ["fraction"] * 2 + ["negative", "huge"]):

@@ -490,3 +490,55 @@ def test_the_lines_have_each_step() -> None:
     document = report.document(observation, decided, "fine")
     assert document["metrics"][0]["missingPods"] == ["p1"]
     assert (document["desiredReplicas"], document["desiredRange"]) == (3, [3, 3])
+
+
+@pytest.mark.parametrize(
+    "behavior", [{}, {"scaleUp": {}}, {"scaleDown": None}, {"scaleUp": {"policies": None}}]
+)
+def test_a_behavior_without_policies_has_those_of_the_api_server(behavior: Any) -> None:
+    observation, _ = read(documents(pods_metric("10"), behavior=behavior))
+    decided = decision.decide(observation.hpa, 1, observation.proposals, now=NOW)
+    text = "\n".join(report.lines(observation, decided))
+
+    assert "  scale up   Max of 4 pods in 15 s, 100 % in 15 s; window 0 s" in text
+    assert "  scale down Max of 100 % in 15 s; window 300 s" in text
+    assert "limited by how fast a scale-up may be: 5" in text
+
+
+@pytest.mark.parametrize(
+    ("target", "shown"),
+    [
+        ({"type": "AverageValue", "averageValue": "5"}, "current -4 of 5 (AverageValue), ratio -0"),
+        ({"type": "Value", "value": "5"}, "current -12 of 5 (Value), ratio -2.4"),
+    ],
+)
+def test_a_negative_value_of_an_object_is_shown_as_it_is(
+    target: dict[str, str], shown: str
+) -> None:
+    known = documents(object_metric(**target), replicas=3)
+    known[OBJECT] = values(deployment="-12")
+    observation, _ = read(known)
+    decided = decision.decide(observation.hpa, 3, observation.proposals, now=NOW)
+    text = "\n".join(report.lines(observation, decided))
+
+    assert shown in text
+    assert "proposes 0 replicas (the value is negative)" in text
+
+
+def test_the_sum_of_an_external_metric_is_said_and_a_negative_one_is_a_finding() -> None:
+    average = {"type": "AverageValue", "averageValue": "5"}
+    known = documents(external_metric(**average))
+    known[EXTERNAL] = {"items": [{"value": "4"}, {"value": "3"}]}
+    observation, _ = read(known)
+    decided = decision.decide(observation.hpa, 1, observation.proposals, now=NOW)
+
+    assert "  the controller adds up 2 items: 4, 3" in report.lines(observation, decided)
+    assert verdict(observation).endswith("External metric queue_length is 7 of 5. Nothing to do")
+    known[EXTERNAL] = {"items": [{"value": "-3"}]}
+    observation, _ = read(known)
+    assert verdict(observation) == (
+        "default/gpu-hpa scales deployment/serving from 1 to 4 replicas, limited by how fast a "
+        "scale-up may be: External metric queue_length is 9223372036854775807m of 5. queue_length "
+        "is -3: while the items are added up, Kubernetes 1.34 and later take a sum below 0 for an "
+        "overflow and scale to maxReplicas. Write clamp_min(..., 0) in metricsQuery"
+    )
