@@ -1,4 +1,4 @@
-"""Caches shared by the other packages: an LRU cache, single-flight calls, and both together."""
+"""Caches shared by the other packages: LRU caches, single-flight calls, and both together."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any, Generic, TypeVar
 from weakref import WeakKeyDictionary
 
 from adapter import errors
+from rules.shares import equal_shares
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -64,6 +65,68 @@ class LRUCache(Generic[K, V]):
         """Remove `key` if it is present."""
         if (entry := self._entries.pop(key, None)) is not None:
             self._size -= entry[1]
+
+
+class FairLRUCache(Generic[K, V]):
+    """LRU cache that owners share: each is certain of an equal part, whatever the others store.
+
+    `owner` returns whose a key is.
+    """
+
+    def __init__(self, max_size: int, owner: Callable[[K], str]) -> None:
+        self._max_size = max_size
+        self._owner = owner
+        self._parts: dict[str, OrderedDict[K, V]] = {}
+        self._size = 0
+
+    def __len__(self) -> int:
+        return self._size
+
+    def get(self, key: K) -> V | None:
+        """Return the value of `key`, which becomes the most recently used of its owner, or None."""
+        part = self._parts.get(self._owner(key))
+        if part is None or (value := part.get(key)) is None:
+            return None
+        part.move_to_end(key)
+        return value
+
+    def set(self, key: K, value: V) -> None:
+        """Store a value, which must not be None; evict others if there are too many."""
+        part = self._parts.setdefault(self._owner(key), OrderedDict())
+        before = len(part)
+        part[key] = value
+        part.move_to_end(key)
+        self._size += len(part) - before
+        if self._size > self._max_size:
+            self._evict()
+
+    def retain(self, keep: Callable[[K], bool]) -> None:
+        """Remove the entries whose key `keep` rejects."""
+        for key in [key for part in self._parts.values() for key in part if not keep(key)]:
+            self.discard(key)
+
+    def discard(self, key: K) -> None:
+        """Remove `key` if it is present."""
+        owner = self._owner(key)
+        part = self._parts.get(owner)
+        if part is not None and part.pop(key, None) is not None:
+            self._size -= 1
+            if not part:
+                del self._parts[owner]
+
+    def _evict(self) -> None:
+        """Reduce the owners with the most entries to equal shares, the oldest entries first.
+
+        A hundredth of all is left free, because the time grows with the number of owners.
+        """
+        sizes = {owner: len(part) for owner, part in self._parts.items()}
+        shares = equal_shares(sizes, self._max_size - self._max_size // 100)
+        for owner, size in sizes.items():
+            for _ in range(size - shares[owner]):
+                self._parts[owner].popitem(last=False)
+            if not shares[owner]:
+                del self._parts[owner]
+        self._size = sum(shares.values())
 
 
 class WeakCache(Generic[K, V]):

@@ -59,7 +59,7 @@ def admit(claims: Iterable[Claim[K]], *, own: int, total: int) -> Admitted[K]:
     beyond_own = frozenset(each.key for each in ordered) - within
     if used.total() <= total:
         return Admitted(keys=within, beyond_own=beyond_own, beyond_all=frozenset())
-    shares = _shares(used, total)
+    shares = equal_shares(used, total)
     taken: Counter[str] = Counter()
     admitted: set[K] = set()
     for each in fitting:
@@ -75,7 +75,7 @@ def admit(claims: Iterable[Claim[K]], *, own: int, total: int) -> Admitted[K]:
     return Admitted(keys=keys, beyond_own=beyond_own, beyond_all=within - keys)
 
 
-def _shares(wanted: Mapping[str, int], total: int) -> Mapping[str, int]:
+def equal_shares(wanted: Mapping[str, int], total: int) -> Mapping[str, int]:
     """Return the largest equal shares: those who want less leave the rest to the others."""
     shares: dict[str, int] = defaultdict(int)
     waiting = sorted(wanted.items(), key=lambda each: (each[1], each[0]))

@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 
 from adapter import errors, telemetry
 from adapter.background import gather_or_cancel
-from adapter.cache import LRUCache, SingleFlightCache
+from adapter.cache import FairLRUCache, LRUCache, SingleFlightCache
 from adapter.evaluation.fallback import Demoted
 from adapter.evaluation.freshness import freshness as freshness_of
 from adapter.evaluation.queries import Client, QueriesBySource, off_loop_if_large
@@ -122,8 +122,13 @@ class Evaluation:
             size=lambda _, rows: _RESULT + rows.size,
             clock=_now,
         )
-        self._last: LRUCache[Identity, Value] = LRUCache(_MAX_LAST_VALUES)
-        self._had_value: LRUCache[Identity, bool] = LRUCache(_MAX_HAD_VALUE)
+        # Answers depend on these, so no namespace evicts what belongs to others.
+        self._last: FairLRUCache[Identity, Value] = FairLRUCache(
+            _MAX_LAST_VALUES, aggregate.namespace_of
+        )
+        self._had_value: FairLRUCache[Identity, bool] = FairLRUCache(
+            _MAX_HAD_VALUE, aggregate.namespace_of
+        )
         self.usage_status = UsageStatus(clock)
 
     async def close(self) -> None:
@@ -141,8 +146,8 @@ class Evaluation:
         self._context.alone.retain(lambda key: _are_of(key[0].steps, kept))
         self._scopes.retain(lambda steps: _are_of(steps, kept))
         self._rows.retain(lambda key: key[0].rule in kept)
-        self._last.retain(lambda key: key[0] in kept)
-        self._had_value.retain(lambda key: key[0] in kept)
+        self._last.retain(lambda key: aggregate.rule_of(key) in kept)
+        self._had_value.retain(lambda key: aggregate.rule_of(key) in kept)
         self._demoted.retain(kept)
         self.usage_status.retain(kept)
         self._metrics.retain({rule.config.where.path for rule in rules})

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import isfinite
+from operator import itemgetter
 from typing import NamedTuple, Protocol
 
 from rules import quantity
@@ -17,6 +18,7 @@ from rules.document.config import Workloads
 from rules.errors import AmbiguousSampleError
 from rules.query.catalog import Step
 from rules.query.plan import ExternalPlan, Plan
+from rules.ruleset import CompiledRule
 
 
 class Sample(NamedTuple):
@@ -217,16 +219,22 @@ class LastValues(Protocol):
         ...
 
 
+namespace_of: Callable[[Identity], str] = itemgetter(0)
+"""Return the namespace of an identity."""
+rule_of: Callable[[Identity], CompiledRule] = itemgetter(1)
+"""Return the rule of an identity."""
+
+
 def identity(plan: Plan) -> Identity:
     """Return what identifies a plan, without the names of its objects.
 
-    Its first part is the rule that has last values, or the first one: which rules are in a plan
-    changes with the exporters.
+    Its rule is the one that has last values, or the first one: which rules are in a plan changes
+    with the exporters.
     """
     rules = [step.rule for step in plan.steps]
     with_last = (rule for rule in rules if rule.config.on_missing.last_known is not None)
     rule = next(with_last, rules[0])
-    return rule, plan.metric, str(plan.resource), plan.namespace, str(plan.selector)
+    return plan.namespace, rule, plan.metric, str(plan.resource), str(plan.selector)
 
 
 def last_known(steps: Iterable[Step]) -> float | None:

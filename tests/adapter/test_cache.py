@@ -2,12 +2,13 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import operator
 import weakref
 
 import pytest
 
 from adapter import errors
-from adapter.cache import LRUCache, SingleFlight, SingleFlightCache
+from adapter.cache import FairLRUCache, LRUCache, SingleFlight, SingleFlightCache
 from tests.waiting import Clock
 
 
@@ -78,6 +79,64 @@ def test_replacing_or_discarding_an_entry_frees_its_size():
     cache.set("c", "c", size=9)
 
     assert [cache.get(key) for key in "abc"] == ["new", None, "c"]
+
+
+# LRU cache that owners share
+
+
+def fair(max_size):
+    """Keys are pairs of an owner and a name."""
+    return FairLRUCache(max_size, operator.itemgetter(0))
+
+
+def test_an_owner_of_200_000_entries_evicts_none_of_another():
+    cache = fair(100_000)
+    for number in range(10):
+        cache.set(("a", number), number)
+    for number in range(200_000):
+        cache.set(("hostile", number), number)
+
+    assert [cache.get(("a", number)) for number in range(10)] == list(range(10))
+    assert 99_000 <= len(cache) <= 100_000
+    assert cache.get(("hostile", 199_999)) == 199_999
+
+
+def test_an_owner_that_comes_late_gets_an_equal_share():
+    cache = fair(1000)
+    for owner in "abc":
+        for number in range(2000):
+            cache.set((owner, number), number)
+
+    for owner in "abc":
+        kept = sum(1 for number in range(2000) if cache.get((owner, number)) is not None)
+        assert kept == pytest.approx(333, abs=5)
+
+
+def test_reading_or_replacing_an_entry_protects_it_from_those_of_its_owner():
+    cache = fair(3)
+    for name in "xyz":
+        cache.set(("a", name), name)
+    cache.get(("a", "x"))
+    cache.set(("a", "y"), "new")
+    cache.set(("a", "w"), "w")
+
+    assert [cache.get(("a", name)) for name in "xyzw"] == ["x", "new", None, "w"]
+
+
+def test_entries_that_are_discarded_or_not_retained_make_room():
+    cache = fair(2)
+    cache.set(("a", "x"), 1)
+    cache.set(("b", "x"), 1)
+    cache.discard(("a", "x"))
+    cache.discard(("none", "x"))
+    cache.retain(lambda key: key[0] != "b")
+    assert len(cache) == 0
+
+    cache.set(("c", "x"), 1)
+    cache.set(("c", "y"), 1)
+
+    assert [cache.get(("c", name)) for name in "xy"] == [1, 1]
+    assert cache.get(("b", "x")) is None
 
 
 # TTL and size

@@ -208,6 +208,27 @@ async def test_least_recently_used_last_values_are_evicted(running, session, mon
     assert list(values) == ["a", "c"]
 
 
+async def test_last_values_of_one_namespace_evict_none_of_another(running, session, monkeypatch):
+    monkeypatch.setattr(evaluation_module, "_MAX_LAST_VALUES", 10)
+    evaluation = evaluation_on(Prometheus(session, running.url))
+    entry = entry_of("crowded", "<<.Series>>{<<.LabelMatchers>>}", "onMissing: {lastKnown: 5m}")
+    few = pods("a", "b", namespace="n", entry=entry)
+    many = pods(*map(str, range(20)), namespace="other", entry=entry)
+    samples = [
+        f'crowded{{namespace="{each.namespace}",pod="{pod}"}} 1'
+        for each in (few, many)
+        for pod in each.names
+    ]
+    running.put(*samples)
+    for each in (few, many):
+        assert set((await evaluation.values(each)).values) == set(each.names)
+
+    running.end(*samples)
+
+    kept = [set((await evaluation.values(each)).values) for each in (few, many)]
+    assert kept == [{"a", "b"}, set(map(str, range(12, 20)))]
+
+
 class MovingObject:
     """Prometheus with one pod that two exporters report; one flag per query: has it a sample?"""
 
