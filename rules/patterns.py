@@ -16,9 +16,9 @@ import re2
 from rules.errors import PatternError
 from rules.quoting import shorten
 
-_MAX_MEMORY = 48 << 20
-"""Bytes. Go allows 3.4 million instructions, and RE2's default of 8 MiB only 0.7 million, of which
-it needs more: it matches bytes, so `\\pL` takes 1200. 48 MiB allow about 1.5 million."""
+_MAX_MEMORY = 64 << 20
+"""Bytes of one pattern. Go allows 3.4 million instructions. RE2 needs more, because it matches
+bytes: `\\pL` takes 1200. Its default of 8 MiB allows 0.35 million, and 64 MiB allow almost 3."""
 _MIN_MEMORY = 1 << 10
 """Enough for the patterns of most rules."""
 _BYTES_OF_INSTRUCTION = 32
@@ -103,7 +103,7 @@ class Expansion:
 
 
 class Budget:
-    """Memory that the patterns of one set of rules may take together, in bytes.
+    """Memory that several patterns may take together, in bytes; by default that of one pattern.
 
     With `minimal`, no pattern gets more than its program needs, so that matching allocates nothing
     beyond the budget. Without it, RE2 may use the rest to remember states, which is faster.
@@ -115,7 +115,7 @@ class Budget:
     ) -> None:
         self._left = memory
         self._minimal = minimal
-        self._beyond = beyond or f"all patterns together may take {memory} bytes"
+        self._beyond = beyond or f"it may take {memory} bytes"
 
     def regexp(self, text: str) -> tuple[Any, int]:
         """Return the compiled RE2 and the bytes that it takes. Raises PatternError."""
@@ -173,8 +173,7 @@ def compile(  # noqa: A001 (patterns.compile, as re.compile)
     r"""Compile a regular expression of Go's syntax (https://github.com/google/re2/wiki/Syntax).
 
     Raises PatternError for what RE2 refuses; for `\C` and non-ASCII group names, which Go refuses;
-    and for more than the budget, by default about 1.5 million instructions (`\pL{1000}`), which Go
-    may accept.
+    and for more than the budget, by default 64 MiB, which Go may accept.
     """
     if _depth(text) > _MAX_DEPTH:
         raise _error(text, "expression nests too deeply")

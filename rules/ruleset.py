@@ -252,8 +252,9 @@ class _Compiler:
     ) -> None:
         self._problems = problems
         self._sources = sources
+        self._patterns: patterns.Budget | None = None  # each pattern has one of its own
         if team is None:
-            self._patterns, self._max_name, self._share = patterns.Budget(), naming.MAX_NAME, 1.0
+            self._max_name, self._share = naming.MAX_NAME, 1.0
         else:
             self._patterns = patterns.Budget(
                 team.limits.team_pattern_memory,

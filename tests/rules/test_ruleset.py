@@ -211,3 +211,12 @@ def test_resource_rules_of_a_file_replace_those_of_a_preset(order):
 
     assert loaded.resource_rules is not None
     assert loaded.resource_rules.window_ns == 120 * 10**9
+
+
+def test_each_pattern_of_the_cluster_has_memory_of_its_own():
+    """Two that take 34 of 64 MiB each; those of a team share its limit."""
+    rule = "{seriesQuery: up, metricsQuery: m, name: {matches: '\\pL{900}%d'}}"
+
+    rules = ruleset.load([("rules.yaml", f"rules: [{rule % 1}, {rule % 2}]")]).rules
+
+    assert all(each.pattern_memory > 32 << 20 for each in rules)
