@@ -126,10 +126,16 @@ class Limits:
         "the request fails",
     )
     fallback_requests: int = _limit(
+        4,
+        "requests",
+        "requests to the server of --external-fallback at a time for one namespace",
+        _WAIT,
+    )
+    fallback_requests_all: int = _limit(
         16,
         "requests",
-        "those to the server of --external-fallback at a time",
-        "the request waits, for at most 10 s",
+        "requests to the server of --external-fallback at a time for all namespaces",
+        f"{_WAIT}, each namespace in turn",
     )
 
     def __post_init__(self) -> None:

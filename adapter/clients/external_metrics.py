@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 from urllib.parse import quote
 
 from adapter import errors
+from adapter.clients.fair_slots import FairSlots
 from adapter.clients.kubernetes import Kube
 from rules import quantity
 from rules.errors import RulesError
@@ -35,7 +36,7 @@ class ExternalMetrics:
     def __init__(self, kube: Kube, name: str, *, limits: Limits = DEFAULT) -> None:
         self.name = name
         self._limits = limits
-        self._slots = asyncio.Semaphore(limits.fallback_requests)
+        self._slots = FairSlots(own=limits.fallback_requests, total=limits.fallback_requests_all)
         self.listed: tuple[str, ...] = ()
         """Metrics in its discovery; the same object as long as they are the same."""
         self._kube = kube
@@ -53,16 +54,16 @@ class ExternalMetrics:
         path = f"{_PATH}/namespaces/{namespace}/{quote(metric, safe='')}"
         waiting = True
         try:
-            async with asyncio.timeout_at(deadline), self._slots:
+            async with asyncio.timeout_at(deadline), self._slots.slot(namespace):
                 waiting = False
                 document = await self._get(path, {"labelSelector": selector} if selector else None)
         except TimeoutError as error:
             timed_out = errors.TimedOut(f"GET {path}: no complete response in time")
             if waiting:
-                number = self._limits.fallback_requests
                 timed_out.refusal = (
-                    f"did not answer {number} other requests in time, which is the limit "
-                    "fallback-requests"
+                    f"did not answer {self._limits.fallback_requests} other requests of the "
+                    f"namespace, or {self._limits.fallback_requests_all} of all, in time: these "
+                    "are the limits fallback-requests and fallback-requests-all"
                 )
             raise timed_out from error
         try:

@@ -39,7 +39,10 @@ REACHED = {
     "fallback_answer": test_external_metrics.test_a_larger_answer_is_refused_and_the_limit_named,
     "fallback_items": test_external_metrics.test_a_larger_answer_is_refused_and_the_limit_named,
     "fallback_requests": (
-        test_external_metrics.test_so_many_requests_are_in_flight_and_the_others_wait
+        test_external_metrics.test_a_namespace_has_so_many_requests_in_flight_and_its_others_wait
+    ),
+    "fallback_requests_all": (
+        test_external_metrics.test_all_namespaces_have_so_many_requests_in_flight_and_the_others_wait
     ),
 }
 """Limits that neither EDGES nor SHARED has, and the test that reaches them."""

@@ -126,7 +126,7 @@ async def test_the_limits_can_be_set(cluster, api):
         await values(other)
 
 
-async def test_so_many_requests_are_in_flight_and_the_others_wait(cluster, api):
+async def test_a_namespace_has_so_many_requests_in_flight_and_its_others_wait(cluster, api):
     other = ExternalMetrics(api, "keda/metrics", limits=Limits(fallback_requests=3))
     cluster.failures.append(Failure(path=PATH, delay=0.5, times=7))
     tasks = [asyncio.create_task(values(other)) for _ in range(7)]
@@ -139,6 +139,36 @@ async def test_so_many_requests_are_in_flight_and_the_others_wait(cluster, api):
     assert len(cluster.requests) == 7
 
 
+async def test_all_namespaces_have_so_many_requests_in_flight_and_the_others_wait(cluster, other):
+    cluster.failures.append(Failure(path=PATH, delay=1, times=40))
+    tasks = [
+        asyncio.create_task(values(other, namespace=f"team-{each % 8}", seconds=8))
+        for each in range(40)
+    ]
+    await until(lambda: len(cluster.requests) >= DEFAULT.fallback_requests_all)
+    await asyncio.sleep(0.1)
+
+    assert len(cluster.requests) == DEFAULT.fallback_requests_all
+    await asyncio.gather(*tasks, return_exceptions=True)
+    assert len(cluster.requests) == 40
+
+
+async def test_a_namespace_whose_metrics_hang_leaves_requests_for_others(cluster, other):
+    hanging = f"{PATH}/namespaces/team-a"
+    cluster.failures.append(Failure(path=hanging, delay=30, times=100))
+    tasks = [asyncio.create_task(values(other, seconds=3)) for _ in range(50)]
+    await until(lambda: len(cluster.requests) == DEFAULT.fallback_requests)
+    began = time.monotonic()
+
+    with pytest.raises(errors.Refused):
+        await values(other, namespace="team-b")
+
+    assert time.monotonic() - began < 1
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
 async def test_who_waits_until_the_deadline_learns_which_limit_it_was(cluster, api):
     other = ExternalMetrics(api, "keda/metrics", limits=Limits(fallback_requests=1))
     cluster.failures.append(Failure(path=PATH, delay=30))
@@ -147,8 +177,9 @@ async def test_who_waits_until_the_deadline_learns_which_limit_it_was(cluster, a
 
     with pytest.raises(errors.TimedOut) as caught:
         await values(other, seconds=0.05)
-    assert (
-        "did not answer 1 other requests in time, which is the limit fall" in caught.value.refusal
+    assert caught.value.refusal == (
+        "did not answer 1 other requests of the namespace, or 16 of all, in time: these are the "
+        "limits fallback-requests and fallback-requests-all"
     )
     with pytest.raises(errors.TimedOut) as caught:
         await first
