@@ -14,6 +14,7 @@ from rules.causes.cause import Cause, Reason
 from rules.causes.inventory import NEVER_LISTED, Inventory
 from rules.errors import UnknownResourceError
 from rules.kinds import GroupResource
+from rules.query import nature
 from rules.query.aggregate import Sample
 from rules.query.catalog import Entry, ExternalEntry
 from rules.ruleset import CompiledRule
@@ -157,7 +158,14 @@ class Explanation:
         age = self._age()
         if self.causes:
             return f"{self.asked} has {shown}{more}{age}, but {advised(self.causes[0])}"
-        return f"{self.asked} has {shown}{more}{age}. Nothing to do"
+        summed = ""
+        if not self.asked.resource and self.values.count > 1:
+            query = self.queries[0].promql if self.queries else ""
+            doubt = nature.doubt_of_sum(self.asked.metric, query)
+            summed = f". An HPA adds up these {self.values.count} values"
+            if doubt:
+                return f"{self.asked} has {shown}{more}{age}{summed}, but each is {doubt}"
+        return f"{self.asked} has {shown}{more}{age}{summed}. Nothing to do"
 
     def _age(self) -> str:
         ages = [each.oldest for each in self.queries if each.oldest is not None]

@@ -9,14 +9,9 @@ import re
 
 from rules import quantity
 from rules.hpa.proposal import Proposal
+from rules.query.nature import PERCENT, SHARE
 
-_PERCENT = re.compile(
-    r".*(duty_cycle|_utilization|_active)(_average)?_(current|over_time)|.*_percent(age)?(_.*)?"
-)
-"""Names of percentages. Other names with `utilization` may be those of a share of 1."""
 _SHARE_OR_PERCENT = re.compile(r".*utili[sz]ation.*")
-_SHARE = re.compile(r"(\w+[:_])?(gpu|kv|cpu)_cache_usage_perc|(\w+[:_])?token_usage|.*_ratio")
-"""Names of shares of 1. Model servers report them, some as `perc`."""
 _WHOLE = re.compile(r".*_(bytes|milliseconds|milliwatts)(_.*)?")
 _ONE, _HUNDRED = 1000, 100_000
 """In thousandths."""
@@ -26,14 +21,14 @@ _FAR = 10
 
 def ceiling(name: str) -> float | None:
     """Return the highest value that a metric can have by its name; None if there is none."""
-    if _PERCENT.fullmatch(name):
+    if PERCENT.fullmatch(name):
         return 100.0
-    return 1.0 if _SHARE.fullmatch(name) else None
+    return 1.0 if SHARE.fullmatch(name) else None
 
 
 def is_share(name: str, value: int) -> bool:
     """Return whether a metric is a percentage by its name, and its highest value a share of 1."""
-    return bool(_PERCENT.fullmatch(name)) and 0 < value < _ONE
+    return bool(PERCENT.fullmatch(name)) and 0 < value < _ONE
 
 
 def doubt_of_target(name: str, value: int, *, external: bool) -> str:
@@ -41,12 +36,12 @@ def doubt_of_target(name: str, value: int, *, external: bool) -> str:
     target = f"the target {quantity.decimal(value)} of {name}"
     if _WHOLE.fullmatch(name) and value < _ONE:
         return f"{target} is less than one: m means thousandths. Write M or Mi for millions"
-    if _SHARE.fullmatch(name) and value > _ONE * (_FAR if external else 1):
+    if SHARE.fullmatch(name) and value > _ONE * (_FAR if external else 1):
         return (
             f"{target} is above 1, and the metric is by its name a share of 1, so it is never "
             "reached. Write 700m for 70 %, or multiply by 100 in metricsQuery"
         )
-    if not _PERCENT.fullmatch(name):
+    if not PERCENT.fullmatch(name):
         return ""
     if value < _ONE:
         return f"{target} is less than 1 %. Write the percentage: 20 for 20 %, not 0.2"
@@ -68,7 +63,7 @@ def doubt(proposed: Proposal) -> str:
         return (
             f"{shown} and by its name a counter, which only rises. Compute a rate in metricsQuery"
         )
-    if not _PERCENT.fullmatch(metric.name) and not _SHARE_OR_PERCENT.fullmatch(metric.name):
+    if not PERCENT.fullmatch(metric.name) and not _SHARE_OR_PERCENT.fullmatch(metric.name):
         return ""
     if 0 < value < _ONE and metric.value >= _FAR * _ONE:
         return (

@@ -8,6 +8,7 @@ from typing import Literal
 
 from rules import promql
 from rules.errors import PlanError
+from rules.query import nature
 from rules.syntax import (
     Aggregation,
     Binary,
@@ -74,7 +75,7 @@ def analyze(text: str) -> Query:
         kind=_kind(tree),
         problem="",
         is_single=_count(tree) != "many",
-        is_ratio=_is_ratio(tree),
+        is_ratio=bool(nature.of_tree(tree)),
         divides=any(isinstance(each, Binary) and each.operator == "/" for each in every),
         series=next(names, ""),
     )
@@ -110,18 +111,6 @@ def _kind(tree: Expression) -> Kind:
             return "scalar" if call.scalar else "vector"
         case _:
             return "vector"
-
-
-def _is_ratio(tree: Expression) -> bool:
-    match bare(tree):
-        case Aggregation() as aggregation:
-            return aggregation.operator in {"avg", "quantile"}
-        case Call() as call:
-            return call.function == "histogram_quantile"
-        case Binary() as binary:
-            return binary.operator == "/" and _kind(binary.right) == "vector"
-        case _:
-            return False
 
 
 def _count(tree: Expression) -> Count:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from rules.causes import explanation, explanation_document
@@ -203,6 +205,8 @@ def test_the_value_of_a_label_is_shown_up_to_a_thousand_characters(length, more)
 NAN = Cause(reason=Reason.NOT_FINITE, sentence="returned NaN. Correct the query")
 IDLE = Cause(reason=Reason.NOT_SCRAPED, sentence="they use no GPU")
 NONE = explanation.first(())
+EXTERNAL = replace(ASKED, metric="wait_seconds", resource="", name="", selector="")
+TWO = explanation.first([("a=x", "2"), ("a=y", "3")])
 
 
 @pytest.mark.parametrize(
@@ -231,6 +235,32 @@ NONE = explanation.first(())
             (
                 "duty_cycle of pods/* in namespace default has the values 0 for p0, 1 for p1, 2 "
                 "for p2 and 2 more. Nothing to do"
+            ),
+        ),
+        (
+            explained(asked=EXTERNAL, values=TWO, queries=(facts(promql="sum by (a) (x)"),)),
+            "values",
+            (
+                "external metric wait_seconds in namespace default has the values 2 for a=x, 3 for "
+                "a=y (oldest sample: 4 s). An HPA adds up these 2 values. Nothing to do"
+            ),
+        ),
+        (
+            explained(asked=EXTERNAL, values=TWO, queries=(facts(promql="avg by (a) (x)"),)),
+            "values",
+            (
+                "external metric wait_seconds in namespace default has the values 2 for a=x, 3 for "
+                "a=y (oldest sample: 4 s). An HPA adds up these 2 values, but each is by its query "
+                "a mean, which no sum is. Select one item by `metric.selector`, or aggregate to "
+                "one in metricsQuery"
+            ),
+        ),
+        (
+            explained(asked=EXTERNAL, values=explanation.first([("a=x", "2")])),
+            "values",
+            (
+                "external metric wait_seconds in namespace default has the value 2 for a=x (oldest "
+                "sample: 4 s). Nothing to do"
             ),
         ),
         (

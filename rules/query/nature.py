@@ -1,0 +1,110 @@
+"""What a metric is by its name or its query: a percentile, a mean, a ratio or a percentage.
+
+Values of these must not be added up, as the HPA controller does with those of an external metric.
+`doubt_of_sum` says so.
+"""
+
+from __future__ import annotations
+
+import re
+
+from rules import promql
+from rules.errors import PlanError
+from rules.syntax import (
+    Aggregation,
+    Binary,
+    Call,
+    Expression,
+    Number,
+    Parentheses,
+    Subquery,
+    Unary,
+    bare,
+)
+
+PERCENT = re.compile(
+    r".*(duty_cycle|_utilization|_active)(_average)?_(current|over_time)|.*_percent(age)?(_.*)?"
+)
+"""Names of percentages. Other names with `utilization` may be those of a share of 1."""
+SHARE = re.compile(r"(\w+[:_])?(gpu|kv|cpu)_cache_usage_perc|(\w+[:_])?token_usage|.*_ratio")
+"""Names of shares of 1. Model servers report them, some as `perc`."""
+_PERCENTILE = re.compile(r"(.*[_:])?(p[0-9]{2,3}|quantile|percentile|median)([_:].*)?")
+_AVERAGE = re.compile(r"(.*[_:])?(average|avg|mean)([_:].*)?")
+_QUANTILES = frozenset(("histogram_quantile", "quantile_over_time"))
+_CLAMPS = ("clamp", "clamp_max", "clamp_min")
+_ROUNDS = ("abs", "ceil", "floor", "round")
+_LABELS = ("label_join", "label_replace", "sort", "sort_desc")
+_OTHERS = ("max_over_time", "min_over_time", "scalar", "vector")
+_SAME_KIND = frozenset((*_CLAMPS, *_ROUNDS, *_LABELS, *_OTHERS))
+"""Functions whose value is of the kind of their first argument."""
+_CHOOSING = frozenset(("bottomk", "max", "min", "topk"))
+"""Aggregations of which that is true."""
+
+
+def doubt_of_sum(name: str, query: str = "") -> str:
+    """Return why the values of a metric must not be added up, and what to do; else empty.
+
+    Without a `query`, only the name decides.
+    """
+    by, kind = "name", of_name(name)
+    if not kind and query:
+        by, kind = "query", of_query(query)
+    if not kind:
+        return ""
+    return (
+        f"by its {by} a {kind}, which no sum is. Select one item by `metric.selector`, or "
+        "aggregate to one in metricsQuery"
+    )
+
+
+def of_name(name: str) -> str:
+    """Return what a metric is by its name; empty if its values may be added up."""
+    if _PERCENTILE.fullmatch(name):
+        return "percentile"
+    if _AVERAGE.fullmatch(name):
+        return "mean"
+    if PERCENT.fullmatch(name):
+        return "percentage"
+    return "ratio" if SHARE.fullmatch(name) else ""
+
+
+def of_query(query: str) -> str:
+    """Return what a query computes; empty if its values may be added up, or that is unknown."""
+    try:
+        return of_tree(promql.parse(query))
+    except PlanError:
+        return ""
+
+
+def of_tree(tree: Expression) -> str:
+    """Return what a query computes, as `of_query`."""
+    node: Expression | None = tree
+    while node is not None:
+        match node:
+            case Call() if node.function in _QUANTILES:
+                return "percentile"
+            case Aggregation() if node.operator in {"avg", "quantile"}:
+                return "mean" if node.operator == "avg" else "percentile"
+            case Binary(operator="/") if not _has_number(node):
+                return "ratio"
+        node = _same_kind(node)
+    return ""
+
+
+def _same_kind(node: Expression) -> Expression | None:
+    """Return the part of an expression whose value is of the same kind; None if there is none."""
+    match node:
+        case Parentheses() | Unary() | Subquery():
+            return node.expression
+        case Call() if node.function in _SAME_KIND and node.arguments:
+            return node.arguments[0]
+        case Aggregation() if node.operator in _CHOOSING:
+            return node.expression
+        case Binary():
+            return node.right if isinstance(bare(node.left), Number) else node.left
+        case _:
+            return None
+
+
+def _has_number(node: Binary) -> bool:
+    return any(isinstance(bare(each), Number) for each in (node.left, node.right))
