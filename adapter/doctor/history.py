@@ -51,6 +51,8 @@ class Past:
     """Prometheus servers that the rules name."""
     late: bool
     """Whether the history begins later than requested."""
+    partial: str
+    """What Prometheus says that its responses lack; empty if they are whole."""
 
 
 async def read(
@@ -90,7 +92,7 @@ async def read(
         history += await _syncs(ranges, hpa, metrics, pods, times)
         progress((times[-1] - begin + earlier) / (end - begin + earlier))
     history = [each for each in history if each.time >= begin / 1000]
-    return _past(hpa, metrics, pods[hpa.target], history, ranges.queries)
+    return _past(hpa, metrics, pods[hpa.target], history, ranges)
 
 
 def _past(
@@ -98,7 +100,7 @@ def _past(
     metrics: Sequence[PastMetric],
     pods: _Pods,
     history: Sequence[Sync],
-    queries: int,
+    ranges: Ranges,
 ) -> Past:
     """Return the history from its first value on. Raises CannotTellError if something lacks."""
     for index, each in enumerate(metrics):
@@ -121,11 +123,12 @@ def _past(
         hpa=hpa,
         history=tuple(history[first:]),
         totals=tuple(each.total for each in metrics),
-        queries=queries,
+        queries=ranges.queries,
         replicas_known=known,
         pods=pods.note,
         sources=tuple(dict.fromkeys(name for each in metrics for name in each.sources)),
         late=first > 1,
+        partial=ranges.partial,
     )
 
 

@@ -29,6 +29,8 @@ class Ranges:
         self._prometheus = prometheus
         self.step = step
         self.queries = 0
+        self.partial = ""
+        """What Prometheus says that responses lack; empty if they are whole."""
         self._points = 0
         self._series = 0
         """Most series of a query in this chunk."""
@@ -73,4 +75,5 @@ class Ranges:
                 f"Prometheus did not answer: {error}. Correct --prometheus-url, or choose a "
                 "shorter --since"
             ) from error
+        self.partial = self.partial or found.partial
         return found.content

@@ -187,6 +187,8 @@ def _notes(past: Past, startup: str, saturated: float) -> Iterator[str]:
     for source in past.sources:
         if source != DEFAULT:
             yield f"A rule queries the source {source}: --prometheus-url must be this Prometheus"
+    if past.partial:
+        yield f"Responses of Prometheus were partial, so values may lack samples: {past.partial}"
     if past.late:
         yield (
             "The history begins later than requested: before, Prometheus has no values, because of "
