@@ -62,9 +62,9 @@ def _progress(step: int) -> None:
 
 
 def _values(rows: Sequence[Row]) -> int:
-    print(f"{'kind':<12}{'HPAs':>6}{'syncs':>7}{'with a value':>14}{'different':>11}")
+    print(f"{'kind':<12}{'HPAs':>6}{'reads':>7}{'with a value':>14}{'different':>11}")
     for kind, those in _by_kind(rows, lambda each: each.case.kind):
-        answers = [each for row in those for each in row.answers]
+        answers = [each for row in those for every in row.answers for each in every]
         known = sum(each.milli is not None for each in answers)
         wrong = sum(len(each.wrong) for each in those)
         print(f"{kind:<12}{len(those):>6}{len(answers):>7}{known:>14}{wrong:>11}")

@@ -7,6 +7,7 @@ request for a metric is one sync: its time and the replicas then are recorded.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import threading
 import time
@@ -26,6 +27,9 @@ from tests.rules.hpa.random_objects import GROUP, KIND, NAMESPACE, PLURAL
 _PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 _TARGETS = f"/apis/{GROUP}/v1/namespaces/{NAMESPACE}/{PLURAL}"
 _HPAS = f"/apis/autoscaling/v2/namespaces/{NAMESPACE}/horizontalpodautoscalers"
+_NODES = "/api/v1/nodes"
+_NODE = "replay"
+"""Node of all pods: of pods without one, the garbage collector fails those that are deleted."""
 _MERGE_PATCH = "application/merge-patch+json"
 _FINALIZER = f"{GROUP}/kept"
 _PRESENT = 3
@@ -99,7 +103,13 @@ class _Metrics(controller.Metrics):
     def __init__(self, control_plane: ControlPlane, cases: Sequence[Compared]) -> None:
         super().__init__()
         self._admin = control_plane.admin
-        self._cases = {f"m{each.row.case.number}": each for each in cases}
+        self._cases = {
+            f"m{of.number}": (index, each)
+            for each in cases
+            for index, of in enumerate(each.row.case.each)
+        }
+        self._steps: dict[int, int] = {}
+        """Number of a case -> the step of its present sync, which reads its metrics in turn."""
         self._lock = threading.Lock()
         self.open = threading.Event()
         self.step = 0
@@ -116,16 +126,25 @@ class _Metrics(controller.Metrics):
 
     def answer(self, path: str, query: dict[str, list[str]]) -> tuple[int, Any]:
         """Return the items of the step, and record the sync."""
-        compared = self._cases.get(path.rpartition("/")[2])
+        index, compared = self._cases.get(path.rpartition("/")[2], (0, None))
         if "/namespaces/" not in path or compared is None:
             return super().answer(path, query)
-        self.open.wait()
-        target = self._admin.get(f"{_TARGETS}/h{compared.row.case.number}")
+        number = compared.row.case.number
+        if not index:
+            self._begin(compared)
         with self._lock:
-            step = self.step
-            self.replies[path] = compared.row.items[step] or None
-            compared.history.append(_sync(compared.row, step, target["spec"]["replicas"]))
+            step = self._steps.get(number, 0)
+            self.replies[path] = compared.row.items[step][index] or None
             return super().answer(path, query)
+
+    def _begin(self, compared: Compared) -> None:
+        """Record a sync, as soon as somebody may be answered."""
+        number = compared.row.case.number
+        self.open.wait()
+        target = self._admin.get(f"{_TARGETS}/h{number}")
+        with self._lock:
+            self._steps[number] = self.step
+            compared.history.append(_sync(compared.row, self.step, target["spec"]["replicas"]))
 
 
 def _sync(row: Row, step: int, replicas: int) -> Sync:
@@ -134,7 +153,7 @@ def _sync(row: Row, step: int, replicas: int) -> Sync:
     found = next((each for each in past if round(each.time) == row.case.time(step)), None)
     return Sync(
         time=time.time(),
-        readings=found.readings if found else (Reading(milli=None),),
+        readings=found.readings if found else (Reading(milli=None),) * len(row.case.each),
         replicas=replicas,
         present=_PRESENT,
         pods=found.pods if found else 0,
@@ -171,7 +190,10 @@ def compare(
     with (
         controller.running(control_plane, metrics),
         futures.ThreadPoolExecutor(4) as executor,
+        contextlib.ExitStack() as stack,
     ):
+        admin.call("POST", _NODES, {"metadata": {"name": _NODE}})
+        stack.callback(admin.request, "DELETE", f"{_NODES}/{_NODE}")
         list(executor.map(create, cases))
         for step in range(rows[0].case.steps):
             metrics.close(step)
@@ -191,7 +213,8 @@ def _change(admin: Any, app: str, pod: PastPod, step: int) -> None:
     if step == pod.begin:
         metadata = {"name": pod.name, "labels": {"app": app}, "finalizers": [_FINALIZER]}
         container = {"name": "a", "image": "none"}
-        admin.call("POST", _PODS, {"metadata": metadata, "spec": {"containers": [container]}})
+        spec = {"containers": [container], "nodeName": _NODE}
+        admin.call("POST", _PODS, {"metadata": metadata, "spec": spec})
     if step == pod.end:
         empty = {"metadata": {"finalizers": None}}
         admin.call("PATCH", path, empty, content_type=_MERGE_PATCH)

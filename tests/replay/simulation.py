@@ -223,17 +223,19 @@ def decisions(hpa: Document, syncs: Sequence[Document]) -> Iterator[int]:
         before = sync
 
 
-def simulated(hpa: Document, syncs: Sequence[Document], *, startup: float, load: bool) -> list[int]:
+def simulated(
+    hpa: Document, syncs: Sequence[Document], *, startup: float, loads: Sequence[bool]
+) -> list[int]:
     """Return the replicas at each sync with these settings, by facts and model.
 
-    `load` says whether the metric, of which there is one, is that of all pods together.
+    `loads` says of each metric whether it is that of all pods together.
     """
-    controller, (metric,) = Controller(hpa), hpa["spec"]["metrics"]
+    controller, metrics = Controller(hpa), hpa["spec"]["metrics"]
     current = syncs[0]["replicas"]
     started_at = [-math.inf] * current
     last_other, found = -math.inf, []
     for sync in syncs:
-        now, (read,) = sync["time"], sync["reads"]
+        now, reads = sync["time"], sync["reads"]
         found.append(current)
         if current != sync["replicas"]:
             last_other = now
@@ -241,8 +243,11 @@ def simulated(hpa: Document, syncs: Sequence[Document], *, startup: float, load:
         if now - last_other < startup or current != sync["replicas"]:
             ready = len([each for each in started_at if each <= now])
             pods = current, current, ready
-            read = _modelled(metric, read, sync, current, ready, load=load)
-        desired = controller.sync(now, current, pods, [read])
+            reads = [
+                _modelled(metric, read, sync, current, ready, load=load)
+                for metric, read, load in zip(metrics, reads, loads, strict=True)
+            ]
+        desired = controller.sync(now, current, pods, reads)
         controller.scaled(now, current, desired)
         while len(started_at) > desired:
             started_at.pop()

@@ -56,30 +56,40 @@ class Row:
 
     case: Case
     past: Past | None
-    """None if it was refused, because there is no value at all."""
-    answers: list[Reading]
-    """What the controller would have read from the server, at each step."""
-    items: list[list[Any]]
+    """None if it was refused, because a metric has no value at all."""
+    answers: list[tuple[Reading, ...]]
+    """What the controller would have read from the server of each metric, at each step."""
+    items: list[list[list[Any]]]
     """Of the server's answers; empty for an error."""
 
     @property
-    def compared(self) -> list[tuple[Reading, Reading]]:
-        """What a replay and the server say, at each step from the first value on."""
-        history = self.past.history if self.past else ()
-        by_time = {round(each.time): each.readings[0] for each in history}
+    def compared(self) -> list[tuple[tuple[Reading, ...], tuple[Reading, ...]]]:
+        """What a replay and the server say, at each step."""
+        by_time = (
+            {round(each.time): each.readings for each in self.past.history} if self.past else {}
+        )
+        nothing = (Reading(milli=None),) * len(self.case.each)
         found = []
         for step, answered in enumerate(self.answers):
-            read = by_time.get(self.case.time(step), Reading(milli=None))
+            read = by_time.get(self.case.time(step), nothing)
             if self.case.known:
                 found.append((read, answered))
             else:  # a pod without a sample is not known
-                found.append((_without_pods(read), _without_pods(answered)))
+                found.append((tuple(map(_without_pods, read)), tuple(map(_without_pods, answered))))
         return found
 
     @property
     def wrong(self) -> list[int]:
         """The steps at which they differ."""
+        if self.past is None and self.is_empty:
+            return []
         return [i for i, (read, answered) in enumerate(self.compared) if read != answered]
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether a metric has no value at any step."""
+        of_metrics = zip(*self.answers, strict=True)
+        return any(all(each.milli is None for each in of) for of in of_metrics)
 
 
 def _without_pods(reading: Reading) -> Reading:
@@ -154,8 +164,9 @@ def parsed(request: Request) -> tuple[AnyGroup, request_info.RequestInfo]:
 
 async def compare(cases: Sequence[Case], url: str) -> list[Row]:
     """Ask the server at each step of each case, then replay it."""
-    text = "rules:" + "".join(each.rules for each in cases)
-    text += "\nexternalRules:" + "".join(each.external for each in cases)
+    every = [each for case in cases for each in case.each]
+    text = "rules:" + "".join(each.rules for each in every)
+    text += "\nexternalRules:" + "".join(each.external for each in every)
     rules = ruleset.load([("rules.yaml", text)])
     now = float(cases[0].time(cases[0].steps - 1))
 
@@ -176,12 +187,16 @@ async def compare(cases: Sequence[Case], url: str) -> list[Row]:
             )
             own = replace(backend, objects=objects, evaluation=evaluation)
             api: Any = Api(case, own)
-            request = await _request(api, case)
+            requests = await _requests(api, case)
             answers, items = [], []
             for step in range(case.steps):
                 now, objects.step = float(case.time(step)), step
-                items.append(await _items(request, own))
-                answers.append(_read_from(items[-1], case, step))
+                items.append([await _items(each, own) for each in requests])
+                read = (
+                    _read_from(found, each, step)
+                    for found, each in zip(items[-1], case.each, strict=True)
+                )
+                answers.append(tuple(read))
             await evaluation.close()
             past = await _read(api, Prometheus(session, url), case)
             rows.append(Row(case=case, past=past, answers=answers, items=items))
@@ -200,10 +215,9 @@ async def _read(api: Any, prometheus: Prometheus, case: Case) -> Past | None:
         return None
 
 
-async def _request(api: Api, case: Case) -> Request:
-    (found,) = await api.run(reading.requests(autoscaler.autoscaler(case.hpa)))
-    assert isinstance(found, Request)
-    return found
+async def _requests(api: Api, case: Case) -> list[Request]:
+    found = await api.run(reading.requests(autoscaler.autoscaler(case.hpa)))
+    return [each for each in found if isinstance(each, Request)]
 
 
 async def _items(request: Request, backend: Backend) -> list[Any]:
@@ -278,7 +292,7 @@ def simulate(rows: Iterable[Row]) -> Differences:
     for row in rows:
         if row.past is None:
             continue
-        history, (load,) = row.past.history, row.past.totals
+        history, loads = row.past.history, row.past.totals
         syncs = [
             {
                 "time": each.time,
@@ -298,8 +312,8 @@ def simulate(rows: Iterable[Row]) -> Differences:
         for document in (row.case.hpa, *_variants(row.case.hpa)):
             other = autoscaler.autoscaler(document)
             variant = Variant(title="", hpa=other)
-            mine = replay.simulate(variant, history, startup=40.0, totals=[load])
-            second = simulation.simulated(document, syncs, startup=40.0, load=load)
+            mine = replay.simulate(variant, history, startup=40.0, totals=loads)
+            second = simulation.simulated(document, syncs, startup=40.0, loads=loads)
             found.syncs += len(second)
             found.modelled += round(mine.modelled / STEP)
             found.replicas += sum(a != b for a, b in zip(mine.replicas, second, strict=True))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from adapter.local_prometheus.remote_write import STALE, Labels, Samples
@@ -15,6 +15,8 @@ LAG = 3
 HASH = "bcdfghjklmnpqrstvwxz2456789"
 KINDS = ("pods", "workloads", "object", "namespace", "external")
 NAN = float("nan")
+_SECOND = 10_000
+"""Is added to the number of a case for its second metric."""
 
 
 @dataclass(kw_only=True)
@@ -60,11 +62,18 @@ class Case:
     spec: dict[str, Any] = field(default_factory=dict)
     pods: list[PastPod] = field(default_factory=list)
     series: list[tuple[Labels, Mapping[int, float]]] = field(default_factory=list)
+    other: Case | None = None
+    """The second metric of the HPA, as a case with the same pods."""
+
+    @property
+    def each(self) -> tuple[Case, ...]:
+        """The metrics of the HPA."""
+        return (self, self.other) if self.other else (self,)
 
     @property
     def namespace(self) -> str:
         """The namespace of the case."""
-        return f"n{self.number}"
+        return f"n{self.number % _SECOND}"
 
     @property
     def average(self) -> bool:
@@ -79,7 +88,7 @@ class Case:
             "metadata": {"name": "web", "namespace": self.namespace},
             "spec": {
                 "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
-                "metrics": [self.metric],
+                "metrics": [each.metric for each in self.each],
                 **self.spec,
             },
         }
@@ -109,7 +118,8 @@ class Case:
 
     def written(self) -> Iterator[tuple[Labels, Samples]]:
         """Yield all series, those of kube-state-metrics included."""
-        for labels, values in [*self.series, *(self._states() if self.known else ())]:
+        own = [series for each in self.each for series in each.series]
+        for labels, values in [*own, *(self._states() if self.known else ())]:
             points = []
             for step in range(self.steps):
                 at = (self.time(step) - LAG) * 1000
@@ -168,6 +178,26 @@ def case(number: int, seed: int, *, begin: int, steps: int) -> Case:
     made.spec = {"minReplicas": low, "maxReplicas": draw.choice([4, 8, 20])}
     if not low or draw.random() < 0.5:
         made.spec["behavior"] = _behavior(draw)
+    _fill(draw, made)
+    if draw.random() < 0.25:
+        kind = draw.choice(KINDS if made.known else ["pods", "workloads"])
+        made.other = replace(made, number=number + _SECOND, kind=kind, metric={}, series=[])
+        made.other.rules = made.other.external = ""
+        _fill(draw, made.other)
+    if not low:  # for a while, there is nothing to do
+        made.spec["behavior"]["scaleDown"]["stabilizationWindowSeconds"] = 0
+        begin = draw.randint(2, steps // 2)
+        idle = range(begin, begin + 6)
+        for of in made.each:
+            of.series = [
+                (labels, {step: 0.0 if step in idle else each for step, each in values.items()})
+                for labels, values in of.series
+            ]
+    return made
+
+
+def _fill(draw: random.Random, made: Case) -> None:
+    """Add the rules, the metric and the series of a kind."""
     {
         "pods": _of_pods,
         "workloads": _of_workloads,
@@ -175,15 +205,6 @@ def case(number: int, seed: int, *, begin: int, steps: int) -> Case:
         "namespace": _of_object,
         "external": _external,
     }[made.kind](draw, made)
-    if not low:  # for a while, there is nothing to do
-        made.spec["behavior"]["scaleDown"]["stabilizationWindowSeconds"] = 0
-        begin = draw.randint(2, steps // 2)
-        idle = range(begin, begin + 6)
-        made.series = [
-            (labels, {step: 0.0 if step in idle else each for step, each in values.items()})
-            for labels, values in made.series
-        ]
-    return made
 
 
 def _pods(draw: random.Random, steps: int) -> Iterator[PastPod]:
