@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
 from adapter import errors, telemetry
+from adapter.background import Condition
 from adapter.clients.rate_limit import Allowances
 from adapter.teams import config_maps
 from adapter.teams.config_maps import ConfigMapIndex, Watched
@@ -44,6 +45,8 @@ IN_USE, REFUSED, UNREAD = "in_use", "refused", "unread"
 """States of ConfigMaps."""
 _MAX_PROBLEM = 1000
 """Characters that are kept of why a ConfigMap is refused."""
+_EXAMPLES = 3
+"""Namespaces that the log names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +81,8 @@ class _Plan:
     """By namespace; of the ConfigMaps that are not to be read, only the first by name."""
     counts: Mapping[str, int]
     """Number of all ConfigMaps, by namespace."""
+    beyond: int
+    """Number of those that are more than the index has: refused, and not known by name."""
     reading: Admission
     candidates: Sequence[Candidate]
     """Those that `reading` admits."""
@@ -123,6 +128,7 @@ class TeamRules:
         self._using = Admission(admitted=(), refused={})
         """What the limits admit of what was read."""
         self.in_use = InUse(version=0, rulesets={})
+        self._beyond = Condition()
         self._unread: Counter[str] = Counter()
         """Namespaces with ConfigMaps that are not read yet, or in another version."""
         self._reads: Counter[str] = Counter()
@@ -150,7 +156,9 @@ class TeamRules:
             return False
         self._seen, self._again = (index, index.changes), False
         # Most is done in threads: there may be 100 000 ConfigMaps, and one may take half a second.
-        plan = await asyncio.to_thread(self._planned, list(index.values()))
+        beyond = Counter(namespace for namespace, _ in index.left_out())
+        plan = await asyncio.to_thread(self._planned, list(index.values()), beyond)
+        self._note_beyond(beyond)
         self._plan, admitted = plan, set(plan.reading.admitted)
         self._outcomes = {key: each for key, each in self._outcomes.items() if key in admitted}
         self._unread = Counter(each.candidate.namespace for each in plan.due)
@@ -220,9 +228,22 @@ class TeamRules:
         if self._plan is None:
             return errors.Degradation("the ConfigMaps with rules of teams cannot be listed")
         counts, total = self._counts(), sum(self._plan.counts.values())
-        namespaces = len(self._plan.watched)
+        namespaces = len(self._plan.counts)
         text = f"{total} ConfigMaps of {namespaces} namespaces, {counts[REFUSED]} refused"
         return f"{text}, {counts[UNREAD]} not read yet" if counts[UNREAD] else text
+
+    def _note_beyond(self, beyond: Counter[str]) -> None:
+        """Say in the log which namespaces have more ConfigMaps than are kept, if that changes."""
+        most = ", ".join(sorted(namespace for namespace, _ in beyond.most_common(_EXAMPLES)))
+        if self._beyond.becomes(most) and most:
+            log.warning(
+                "%d ConfigMaps with rules of teams are refused without a reason of their own, because "
+                "there are too many, most of them in %s: remove some, or raise "
+                "--limit=team-config-maps-all=%d",
+                beyond.total(),
+                most,
+                self._limits.team_config_maps_all,
+            )
 
     def _is_late(self) -> bool:
         return self._clock() - self._began >= _PATIENCE
@@ -246,13 +267,16 @@ class TeamRules:
         assert self._plan is not None
         total = sum(self._plan.counts.values())
         refused = len(self._plan.reading.refused) + len(self._using.refused)
-        refused += sum(1 for each in self._outcomes.values() if each.problem)
+        refused += self._plan.beyond + sum(1 for each in self._outcomes.values() if each.problem)
         unread = self._unread.total()
         # While some are being read, these are counted twice.
         return {IN_USE: max(total - refused - unread, 0), REFUSED: refused, UNREAD: unread}
 
-    def _planned(self, present: Sequence[Watched]) -> _Plan:
-        """Return which ConfigMaps are to be read. Blocks."""
+    def _planned(self, present: Sequence[Watched], beyond: Counter[str]) -> _Plan:
+        """Return which of the present ConfigMaps are to be read. Blocks.
+
+        `beyond` has the number of those that the index leaves out, by namespace.
+        """
         reading = admission.to_read((each.candidate for each in present), self._limits)
         by_key = {each.key: each for each in present}
         refused: dict[str, list[Key]] = defaultdict(list)
@@ -275,7 +299,8 @@ class TeamRules:
         due.sort(key=lambda turn: turn[0])
         return _Plan(
             watched=watched,
-            counts=Counter(each.candidate.namespace for each in present),
+            counts=Counter(each.candidate.namespace for each in present) + beyond,
+            beyond=beyond.total(),
             reading=reading,
             candidates=[by_key[key].candidate for key in reading.admitted],
             due=[each for _, each in due],

@@ -240,6 +240,26 @@ async def test_of_3_000_refused_ones_of_a_namespace_only_those_in_the_limit_are_
     assert replica.rules.check() == "3001 ConfigMaps of 2 namespaces, 3000 refused"
 
 
+async def test_those_beyond_the_number_that_is_kept_are_counted_as_refused(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The index keeps the names of 20 at most; `a` has its share of 10 admitted."""
+    replica = Replica()
+    replica.index = ConfigMapIndex(10)
+    replica.put(*(document(text("m"), name=f"c{number}") for number in range(25)))
+    replica.put(document(text("n"), namespace="b"))
+
+    await replica.settle()
+
+    assert replica.rules.count("a") == 25
+    assert replica.in_use["b/rules"] == ["n"]
+    assert replica.rules.check() == "26 ConfigMaps of 2 namespaces, 22 refused"
+    (line,) = (each for each in caplog.messages if "too many" in each)
+    assert "16 ConfigMaps" in line
+    assert "in a: " in line
+    assert "--limit=team-config-maps-all=" in line
+
+
 async def test_a_free_place_is_taken_by_one_that_was_not_read() -> None:
     replica = Replica()
     for number in range(4):
