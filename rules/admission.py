@@ -114,8 +114,8 @@ class _Admission:
         found = shares.admit(claims, own=own or getattr(self._limits, limit), total=total)
         self.refuse_own(found.beyond_own, limit, what)
         message = (
-            f"all namespaces together have more than {total} {what} "
-            f"(--limit={name_of(limit)}-all), and this one uses its share: remove some"
+            f"all namespaces together have more than {total} {what}, and this one uses its share: "
+            f"remove some, or start the adapter with --limit={name_of(limit)}-all=NUMBER"
         )
         self.refused.update(dict.fromkeys(found.beyond_all, message))
         self.drop()
@@ -124,8 +124,8 @@ class _Admission:
         """Refuse what exceeds the limit of its namespace."""
         number = getattr(self._limits, limit)
         message = (
-            f"the namespace has more than {number} {what} (--limit={name_of(limit)}), and older "
-            "ConfigMaps use them: remove some"
+            f"the namespace has more than {number} {what}, and older ConfigMaps use them: "
+            f"remove some, or start the adapter with --limit={name_of(limit)}=NUMBER"
         )
         self.refused.update(dict.fromkeys(keys, message))
 

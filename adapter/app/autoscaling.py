@@ -41,7 +41,7 @@ def start(
     limits: Limits,
     watch_metrics: telemetry.WatchCacheMetrics,
     meter: telemetry.AutoscalerMetrics,
-) -> None:
+) -> Autoscalers:
     """Start to watch all HPAs. Without the right to, a line of the log says so."""
 
     async def ask(info: RequestInfo) -> None:
@@ -79,3 +79,4 @@ def start(
         meter=meter,
     )
     background.start("autoscalers", autoscalers.run())
+    return autoscalers

@@ -212,6 +212,19 @@ async def running(settings: Settings) -> AsyncIterator[str]:
         )
         if not settings.cluster.objects:
             background.start("rights", rights.run())
+        autoscalers = None
+        if cluster.watched is not None:
+            autoscalers = autoscaling.start(
+                kube=cluster.watched.kube,
+                workloads=cluster.watched.workloads,
+                outcomes=outcomes,
+                discovery=discovery,
+                backend=lambda: backend_of(relist.generation),
+                background=background,
+                limits=settings.limited.limits,
+                watch_metrics=cluster.watched.metrics,
+                meter=telemetry.AutoscalerMetrics(registry),
+            )
         closing = asyncio.Event()
         operator_endpoints = health.OperatorEndpoints(
             live=(health.Check(name="background-tasks", run=background.check, public=True),),
@@ -238,6 +251,11 @@ async def running(settings: Settings) -> AsyncIterator[str]:
                 *(
                     (health.Check(name="team-rules", run=team_rules.rules.check, public=True),)
                     if team_rules
+                    else ()
+                ),
+                *(
+                    (health.Check(name="autoscalers", run=autoscalers.check, public=True),)
+                    if autoscalers
                     else ()
                 ),
                 *((health.Check(name="external-fallback", run=other.check),) if other else ()),
@@ -273,18 +291,6 @@ async def running(settings: Settings) -> AsyncIterator[str]:
                 {(each.NAME, version) for each in api_groups.GROUPS for version in each.VERSIONS},
             ),
         )
-        if cluster.watched is not None:
-            autoscaling.start(
-                kube=cluster.watched.kube,
-                workloads=cluster.watched.workloads,
-                outcomes=outcomes,
-                discovery=discovery,
-                backend=lambda: backend_of(relist.generation),
-                background=background,
-                limits=settings.limited.limits,
-                watch_metrics=cluster.watched.metrics,
-                meter=telemetry.AutoscalerMetrics(registry),
-            )
         if team_rules is not None:
             team_rules.start(background, rules.request)
         url = _listen(settings, handler, secured.context, serving)

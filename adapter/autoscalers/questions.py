@@ -59,7 +59,7 @@ def parse(document: Mapping[str, Any], limits: Limits = limits.DEFAULT) -> Item[
     every = spec.get("metrics") or ()
     text = len(orjson.dumps(target))
     if text > limits.hpa_metric_text:
-        raise ValueError(f"its scaleTargetRef has {text} bytes")
+        raise ValueError(f"its scaleTargetRef has {text} bytes: --limit={_TEXT}={text} allows it")
     metrics: list[Metric] = []
     left_out = Counter({_METRICS: max(0, len(every) - limits.hpa_metrics)})
     for each in every[: limits.hpa_metrics]:

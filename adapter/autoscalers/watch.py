@@ -12,7 +12,15 @@ import heapq
 import logging
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass, replace
 from typing import NoReturn, TypeVar
 
@@ -131,6 +139,8 @@ class Autoscalers:
         self._asked_in: Counter[str] = Counter()
         """Number of these requests, by namespace."""
         self._left_out = Condition()
+        self._numbers: Mapping[str, int] = {}
+        """Number of metrics that are not watched, by the reason."""
         self._known: dict[str, _Known] = {}
         """By the uid of the HPA, as of the last look."""
         self._states: dict[tuple[str, str], _State] = {}
@@ -208,17 +218,28 @@ class Autoscalers:
         if beyond := index.left_out():
             numbers[_ALL_METRICS] = sum(beyond.values())
             examples[_ALL_METRICS] = list(beyond)
-        self._meter.leave_out(numbers)
+        self._show_left_out(+numbers)
         problem = "; ".join(f"{reason}: {_some(keys)}" for reason, keys in sorted(examples.items()))
         if self._left_out.becomes(problem):
             if problem:
                 log.warning(
                     "metrics of HPAs are not watched, because they exceed a limit or cannot be "
-                    "read; use fewer, or raise it with --limit: %s",
+                    "read; use fewer, or raise the limit by --limit=NAME=NUMBER: %s",
                     problem,
                 )
             else:
                 log.info("all metrics of HPAs are watched again")
+
+    def _show_left_out(self, numbers: Mapping[str, int]) -> None:
+        self._numbers = numbers
+        self._meter.leave_out(numbers)
+
+    def check(self) -> str:
+        """Return how many metrics are not watched, for /readyz, without a name of an HPA."""
+        if not self._numbers:
+            return "no metric is left out"
+        reasons = ", ".join(sorted(self._numbers))
+        return f"{sum(self._numbers.values())} metrics left out, for these reasons: {reasons}"
 
     def _index(self) -> SharedIndex[Watched] | None:
         try:
@@ -231,7 +252,7 @@ class Autoscalers:
         self._states.clear()
         self._outcomes.want(())
         self._meter.show(())
-        self._meter.leave_out({})
+        self._show_left_out({})
 
     def _know(self, hpa: Watched, kinds: Kinds) -> _Known:
         """Return the requests for an HPA: those of the last look, if nothing has changed."""

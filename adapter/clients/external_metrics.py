@@ -100,7 +100,9 @@ class ExternalMetrics:
     def _too_large(self, path: str, limit: int, unit: str) -> errors.TooLarge:
         name = "fallback-items" if unit == "items" else "fallback-answer"
         answer = f"answers with more than {limit} {unit}, which is the limit {name}"
-        error = errors.TooLarge(f"GET {path}: {self.name} {answer}; --limit sets another")
+        error = errors.TooLarge(
+            f"GET {path}: {self.name} {answer}; raise it by --limit={name}=NUMBER"
+        )
         error.refusal = answer
         return error
 

@@ -25,8 +25,8 @@ def parse(item: Mapping[str, Any], limits: Limits = limits.DEFAULT) -> Item[Sele
     size += sum(1 + len(each.get("values") or ()) for each in expressions)
     if size > limits.workload_selector:
         raise ValueError(
-            f"its selector has {size} requirements and values, and --limit=workload-selector is "
-            f"{limits.workload_selector}"
+            f"its selector has {size} requirements and values: use at most "
+            f"{limits.workload_selector}, or --limit=workload-selector={size}"
         )
     return Item(str(metadata["namespace"]), str(metadata["name"]), pod_selector(spec))
 

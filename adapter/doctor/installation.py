@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,6 +26,14 @@ _SELF_REVIEW = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 _MAX_SKEW = 5.0
 """Seconds. Certificates and tokens tolerate more, timestamps of metrics do not."""
 _MAX_PODS = 5
+_BEYOND = re.compile(
+    r"\[\+\](team-rules|autoscalers) ok: .*\b[1-9][0-9]* (refused|metrics left out)"
+)
+"""Lines of /readyz about objects that limits may refuse. They are no fault of the adapter."""
+_RAISE = (
+    "read the Events of the ConfigMaps (RulesRefused) and the log about HPAs; where a limit is the "
+    "reason, start the adapter with --limit=NAME=NUMBER"
+)
 _SOON = 86400.0
 """Seconds before the end of a certificate; the adapter renews its own earlier."""
 
@@ -212,6 +221,8 @@ def _unhealthy(pod: str, text: str) -> Iterator[Finding]:
     for line in text.splitlines():
         if line.startswith("[!]"):
             yield warning(f"adapter {pod}", f"/readyz: {line[3:]}", cure=see)
+        elif _BEYOND.match(line):
+            yield warning(f"adapter {pod}", f"/readyz: {line[3:]}", cure=_RAISE)
         elif line.startswith("[-]"):
             yield failure(f"adapter {pod}", f"/readyz: {line[3:]}", cure=see)
 

@@ -237,7 +237,7 @@ class TeamRules:
         most = ", ".join(sorted(namespace for namespace, _ in beyond.most_common(_EXAMPLES)))
         if self._beyond.becomes(most) and most:
             log.warning(
-                "%d ConfigMaps with rules of teams are refused without a reason of their own, because "
+                "%d ConfigMaps with rules of teams are refused, and not known by name, because "
                 "there are too many, most of them in %s: remove some, or raise "
                 "--limit=team-config-maps-all=%d",
                 beyond.total(),

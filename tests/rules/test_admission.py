@@ -48,8 +48,8 @@ def test_the_oldest_config_maps_of_a_namespace_are_read():
     assert names(found.admitted) == "c5 c4 c3 c2"
     assert names(sorted(found.refused)) == "c0 c1"
     assert found.refused["a", "c0"] == (
-        "the namespace has more than 4 ConfigMaps with rules (--limit=team-config-maps), and older "
-        "ConfigMaps use them: remove some"
+        "the namespace has more than 4 ConfigMaps with rules, and older ConfigMaps use them: "
+        "remove some, or start the adapter with --limit=team-config-maps=NUMBER"
     )
 
 
@@ -71,7 +71,8 @@ def test_texts_beyond_the_limit_of_all_are_refused_by_shares():
     found = used([*old, young], {each.name: size(0, characters=150) for each in (*old, young)})
 
     assert names(found.admitted) == "o0 o1 o2 young"
-    assert "more than 600 characters of rules (--limit=team-text-all)" in found.refused["old", "o3"]
+    assert "more than 600 characters of rules" in found.refused["old", "o3"]
+    assert "--limit=team-text-all=NUMBER" in found.refused["old", "o3"]
 
 
 def test_rules_beyond_the_limit_are_refused_as_a_whole_and_leave_room_for_fewer():
@@ -80,7 +81,8 @@ def test_rules_beyond_the_limit_are_refused_as_a_whole_and_leave_room_for_fewer(
     found = used(maps, {"old": size(3), "big": size(3), "small": size(2)})
 
     assert names(found.admitted) == "old small"
-    assert "more than 5 rules (--limit=team-rules)" in found.refused["a", "big"]
+    assert "more than 5 rules" in found.refused["a", "big"]
+    assert "--limit=team-rules=NUMBER" in found.refused["a", "big"]
 
 
 def test_rules_refused_for_their_patterns_take_nothing_of_the_rules():

@@ -197,6 +197,7 @@ class Bed:
             clock=lambda: self.now,
             sleep=sleep,
         )
+        self.check = autoscalers.check
         running = asyncio.create_task(autoscalers.run())
         try:
             async with asyncio.timeout(20):
@@ -368,8 +369,11 @@ async def test_what_is_left_out_is_in_the_gauge_and_once_in_the_log(
             bed.index.put(questions.parse(hpa(pods("util"), {"type": "Later"}, name="later")))
             bed.index.put(questions.parse(many))
             assert bed.left_out == {}
+            assert bed.check() == "no metric is left out"
         if now == 40:
             assert bed.left_out == {"hpa-metrics-all": 30, "unreadable": 1}
+            reasons = "hpa-metrics-all, unreadable"
+            assert bed.check() == f"31 metrics left out, for these reasons: {reasons}"
             bed.index.remove("greedy", "many")
         if now == 60:
             bed.index.remove("default", "later")
@@ -379,7 +383,7 @@ async def test_what_is_left_out_is_in_the_gauge_and_once_in_the_log(
     assert bed.left_out == {}
     assert bed.gauge == [("", 1.0)]
     lines = [each.getMessage() for each in caplog.records if "watched" in each.getMessage()]
-    assert [line.partition("--limit: ")[2] for line in lines] == [
+    assert [line.partition("--limit=NAME=NUMBER: ")[2] for line in lines] == [
         "hpa-metrics-all: greedy/many; unreadable: default/later",
         "unreadable: default/later",
         "",

@@ -205,6 +205,31 @@ async def test_degraded_health_checks_of_each_pod_are_findings(installed, answer
 
 
 @pytest.mark.parametrize(
+    ("line", "warned"),
+    [
+        ("team-rules ok: 4 ConfigMaps of 2 namespaces, 1 refused", True),
+        ("team-rules ok: 10 ConfigMaps of 2 namespaces, 0 refused, 2 not read yet", False),
+        ("autoscalers ok: 31 metrics left out, for these reasons: hpa-metrics", True),
+        ("autoscalers ok: no metric is left out", False),
+    ],
+)
+async def test_objects_that_limits_may_refuse_are_a_warning_with_the_way_back(
+    installed, answers, line, warned
+):
+    answers[f"{CORE}/services/{NAME}"] = SERVICE
+    pod = {"metadata": {"name": "a"}, "spec": {"containers": [{"ports": [{"containerPort": 1}]}]}}
+    answers[f"{CORE}/pods"] = {"items": [pod]}
+    path = f"{CORE}/pods/https:a:1/proxy/readyz"
+    answers[path] = (200, f"[+]ping ok\n[+]{line}\nreadyz check passed\n")
+
+    (finding,) = await installation.health(installed)
+
+    assert finding.state is (State.WARNING if warned else State.OK)
+    assert ("--limit=NAME=NUMBER" in finding.cure) is warned
+    assert (line in finding.fact) is warned
+
+
+@pytest.mark.parametrize(
     ("ca", "state", "words"),
     [
         (pem(0), State.OK, "is valid"),

@@ -268,7 +268,7 @@ async def test_a_free_place_is_taken_by_one_that_was_not_read() -> None:
         )
     await replica.settle()
     assert sorted(replica.in_use) == ["a/c0", "a/c1", "a/c2"]
-    assert "(--limit=team-config-maps)" in replica.states()["c3"].problem
+    assert "--limit=team-config-maps=NUMBER" in replica.states()["c3"].problem
     assert ("a", "c3") not in replica.fetched
 
     replica.remove("a", "c0")
@@ -290,7 +290,7 @@ async def test_rules_that_the_limit_left_out_are_read_again_when_there_is_room()
     )
     await replica.settle()
     assert replica.in_use == {"a/old": ["m", "n"]}
-    assert "(--limit=team-rules)" in replica.states()["young"].problem
+    assert "--limit=team-rules=NUMBER" in replica.states()["young"].problem
 
     replica.put(document(text("m"), name="old", created="2026-01-01"))
     await replica.settle()
