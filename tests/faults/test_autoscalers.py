@@ -1,4 +1,4 @@
-"""What an HPA and a gauge say of six faults and of their cures, on a real control plane.
+"""What an HPA and a gauge say of seven faults and of their cures, on a real control plane.
 
 The controller syncs every two seconds here; the adapter waits for ten until it writes an Event.
 """
@@ -29,12 +29,12 @@ RULE = """\
   resources: {{overrides: {{namespace: {{resource: namespace}}, pod: {{resource: pod}}}}}}
   metricsQuery: avg by (<<.GroupBy>>) (<<.Series>>{{<<.LabelMatchers>>}})
 """
-EXTERNAL = """\
-externalRules:
-- seriesQuery: util_queue
-  resources: {overrides: {namespace: {resource: namespace}}}
-  metricsQuery: sum(<<.Series>>{<<.LabelMatchers>>})
+EXTERNAL_RULE = """\
+- seriesQuery: {metric}
+  resources: {{overrides: {{namespace: {{resource: namespace}}}}}}
+  metricsQuery: sum(<<.Series>>{{<<.LabelMatchers>>}})
 """
+EXTERNAL = ("util_queue", "util_negative")
 GOOD = '{namespace="default",pod="POD"} 1'
 FAULTS: Mapping[str, tuple[str, str]] = {
     "util_divided": ('{namespace="default",pod="POD"} NaN', "NotFinite"),
@@ -42,8 +42,9 @@ FAULTS: Mapping[str, tuple[str, str]] = {
     "util_other": ('{namespace="default",pod="other"} 1', "SeriesEnded"),
     "util_gone": ("", "SeriesEnded"),
     "util_queue": ("", "SeriesEnded"),
+    "util_negative": ('{namespace="default",pod="POD"} -1', "NegativeValue"),
 }
-"""Metric -> its series under the fault, and the reason. The sixth is a Prometheus that is down."""
+"""Metric -> its series under the fault, and the reason. In the seventh, Prometheus is down."""
 WRONG = "util_nothing"
 """Metric that no rule produces, of an HPA that waits for it all the time."""
 GAUGE = re.compile(
@@ -61,8 +62,9 @@ class Bed:
         self._lock = threading.Lock()
         self._lines: frozenset[str] = frozenset()
         rules = folder / "rules.yaml"
-        custom = "".join(RULE.format(metric=each) for each in FAULTS if each != "util_queue")
-        rules.write_text(f"rules:\n{custom}{EXTERNAL}")
+        custom = "".join(RULE.format(metric=each) for each in FAULTS if each not in EXTERNAL)
+        external = "".join(EXTERNAL_RULE.format(metric=each) for each in EXTERNAL)
+        rules.write_text(f"rules:\n{custom}externalRules:\n{external}")
         flags = (
             f"--config={rules}",
             f"--prometheus-url={healthy.url}",
@@ -133,7 +135,7 @@ class Bed:
 def hpa(metric: str) -> Mapping[str, object]:
     """Return an HPA on the metric, called as it, with hyphens."""
     target = {"type": "AverageValue", "averageValue": "1"}
-    kind = "External" if metric == "util_queue" else "Pods"
+    kind = "External" if metric in EXTERNAL else "Pods"
     reference = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": name_of(metric)}
     source = {"metric": {"name": metric}, "target": target}
     return {
