@@ -83,15 +83,17 @@ class Flooder:
                 await reader.read()
         self.counts[status] += 1
 
-    async def keep_sending(self, requests: Callable[[], bytes], *, proxy: bool = False) -> None:
+    async def keep_sending(
+        self, requests: Callable[[], bytes], *, proxy: bool = False, pause: float = 0.0
+    ) -> None:
         """Send one request after the other on a connection, as long as the server keeps it."""
         status = "closed"
         with contextlib.suppress(OSError, asyncio.IncompleteReadError):
             async with self.connection(proxy=proxy) as (reader, writer):
                 while True:
                     writer.write(requests())
-                    if await self._receive(reader) == "429":
-                        await asyncio.sleep(_RETRY)
+                    limited = await self._receive(reader) == "429"
+                    await asyncio.sleep(_RETRY if limited else pause)
         self.counts[status] += 1
 
     async def keep(
@@ -485,11 +487,13 @@ def objects(name: str) -> Callable[[Flooder], Awaitable[None]]:
             return
         paths = hostile.paths(case)
 
-        async def send() -> None:
-            await flooder.send(next(paths), headers, proxy=True)
-            await asyncio.sleep(_PAUSE_OF_HPAS)
+        def new_request() -> bytes:
+            return request(next(paths), headers, close=False)
 
-        await flooder.repeat(case.clients, send)
+        await flooder.repeat(
+            case.clients,
+            lambda: flooder.keep_sending(new_request, proxy=True, pause=_PAUSE_OF_HPAS),
+        )
 
     flood.__doc__ = case.what
     return flood
