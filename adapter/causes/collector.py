@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import NoReturn
 
 from adapter import errors, telemetry
-from adapter.cache import SingleFlightCache
+from adapter.cache import SingleFlight, SingleFlightCache
 from adapter.causes.evidence import Probes
 from adapter.causes.log import CauseLog
 from rules.causes import missing, suggestions
@@ -68,6 +68,7 @@ class CauseCollector:
         self._labels = SingleFlightCache(
             ttl=lambda *_: _LABELS_TTL, max_size=_CACHE_SIZE, clock=clock
         )
+        self._presets: SingleFlight[None, object] = SingleFlight()
         self._log = CauseLog(clock=clock)
 
     def adopt(self, rules: Collection[CompiledRule]) -> None:
@@ -113,7 +114,8 @@ class CauseCollector:
     async def _find_causes(
         self, inventory: Inventory, metric: str, resource: GroupResource | None
     ) -> tuple[Cause, ...]:
-        await asyncio.to_thread(suggestions.preset_metrics)
+        # One call for metrics that are missing at the same time: the first call loads all presets.
+        await self._presets.run(None, lambda: asyncio.to_thread(suggestions.preset_metrics))
         unlabelled = missing.series_without_label(inventory, metric, resource) if resource else ()
         labels = await asyncio.gather(
             *(self._labels_of(rule, series.name) for rule, series in unlabelled)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from adapter.causes.evidence import Probes
 from adapter.causes.log import ENDED_AFTER, LOG_INTERVAL
 from adapter.telemetry import CauseMetrics
 from rules import ruleset
-from rules.causes import candidates, missing
+from rules.causes import candidates, missing, suggestions
 from rules.causes.cause import Cause, Reason
 from rules.causes.inventory import Inventory, ListingStatus
 from rules.kinds import GroupResource, Kinds
@@ -30,7 +31,7 @@ from tests.presets import api
 from tests.presets.api import GROUP
 from tests.real import prometheus
 from tests.real.prometheus import Prometheus
-from tests.waiting import Clock
+from tests.waiting import Clock, until
 
 PODS = GroupResource("", "pods")
 RULES = """
@@ -98,6 +99,31 @@ def metrics(relist, clock, registry):
 
 def cause(reason, sentence="because", rule=None):
     return Cause(reason=reason, sentence=sentence, rule=rule)
+
+
+async def test_metrics_that_are_missing_at_the_same_time_load_the_presets_once(
+    metrics, relist, monkeypatch
+):
+    loads, go_on = [], threading.Event()
+
+    def load():
+        loads.append(True)
+        go_on.wait(30)
+        return {}
+
+    monkeypatch.setattr(suggestions, "preset_metrics", load)
+    tasks = [
+        asyncio.create_task(metrics.of_metric(relist.inventory(), f"m{number}", PODS))
+        for number in range(20)
+    ]
+    await until(lambda: loads)
+    for _ in range(3):
+        await asyncio.sleep(0)
+    during = len(loads)
+    go_on.set()
+    await asyncio.gather(*tasks)
+
+    assert during == 1
 
 
 async def test_the_present_labels_of_series_are_queried(metrics, relist):
