@@ -198,9 +198,10 @@ class _Objects:
             return web.json_response({**requested, "status": {"token": "x"}}, status=201)
         if request.method == "GET" and "watch" not in request.query and request.path in _LISTS:
             return await self._list(request)
-        found = self._objects.get(request.path.partition("/namespaces/")[2])
+        name = request.query.get("fieldSelector", "").removeprefix("metadata.name=")
+        found = self._objects.get(f"{request.path.partition('/namespaces/')[2]}/{name}")
         if request.method == "GET" and found is not None:
-            return web.json_response(found)
+            return web.json_response({"metadata": {}, "items": [found]})
         response: web.StreamResponse = await handler(request)
         return response
 

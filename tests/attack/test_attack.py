@@ -48,6 +48,7 @@ def test_an_attack_by_objects_is_measured_before_and_after_a_restart() -> None:
         assert each.values > 10
         assert 20 < each.rss < command.memory_limit()
         assert 0 < each.start < each.start_of_teams
+    assert result.among.statuses == {"Refused": 1}
 
 
 def test_a_seed_yields_the_same_objects() -> None:
@@ -72,7 +73,7 @@ def test_a_seed_yields_the_same_objects() -> None:
         (command.Result(values=1, among=GOOD), []),
         (command.Result(values=1, bare=2, autoscaler=3.1, among=GOOD), ["a value took 1.1 s"]),
         (command.Result(values=1, among=command.Result()), ["started among the objects: the HPA"]),
-        (command.Result(values=1, among=SLOW), ["the start took 4.0 s", "teams took 20.0 s"]),
+        (command.Result(values=1, among=SLOW), ["CPU of the start: 4.0 s", "teams: 20.0 s"]),
     ],
 )
 def test_exceeded_limits_are_problems(result, problems):
