@@ -184,7 +184,11 @@ class Autoscalers:
         self._note_left_out(index, hpas)
         known: dict[str, _Known] = {}
         async for hpa in _sliced(hpas, lambda each: max(1, len(each.metrics))):
-            known[hpa.uid] = self._know(hpa, kinds)
+            found = one_object.attempt(hpa, functools.partial(self._know, kinds=kinds))
+            if isinstance(found, Exception):
+                log.warning("%s/%s: cannot be watched: %r", hpa.namespace, hpa.name, found)
+            else:
+                known[hpa.uid] = found
         self._known = known
         served = functools.cache(self._is_served)
         watched = [

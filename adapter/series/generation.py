@@ -79,13 +79,47 @@ def build(
 
     Blocks for about a second with 10 000 series names.
     """
-    present = _of_rules(ruleset, listings, statuses, kinds)
+    try:
+        present = _of_rules(ruleset, listings, statuses, kinds)
+    except Exception:
+        log.exception("the series of a rule cannot be used; the rule has no metrics")
+        sound = _sound(ruleset, listings, statuses, kinds)
+        unused = {rule.index for rule in ruleset.all} - {rule.index for rule in sound.all}
+        listings = {rule: each for rule, each in listings.items() if rule not in unused}
+        present = replace(_of_rules(sound, listings, statuses, kinds), ruleset=ruleset)
     return replace(
         present,
         teams={
             namespace: _of_team(present, ruleset.of(namespace), team)
             for namespace, team in ruleset.teams.items()
         },
+    )
+
+
+def _sound(
+    ruleset: RuleSet,
+    listings: Mapping[int, Listing],
+    statuses: Mapping[int, ListingStatus],
+    kinds: Kinds,
+) -> RuleSet:
+    """Return the rules without those that fail alone: what their series have affects no other."""
+
+    def works(rule: CompiledRule) -> bool:
+        alone = replace(
+            ruleset,
+            rules=tuple(each for each in ruleset.rules if each is rule),
+            external=tuple(each for each in ruleset.external if each is rule),
+        )
+        try:
+            _of_rules(alone, listings, statuses, kinds)
+        except Exception:  # noqa: BLE001 (`build` has logged it)
+            return False
+        return True
+
+    return replace(
+        ruleset,
+        rules=tuple(filter(works, ruleset.rules)),
+        external=tuple(filter(works, ruleset.external)),
     )
 
 

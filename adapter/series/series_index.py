@@ -132,26 +132,34 @@ class SeriesIndex:
     async def relist(self, kinds: Kinds) -> bool:
         """List names and labels, then refresh live labels. Return whether both succeeded.
 
-        A partial one adds names and labels, and removes none.
+        A partial one adds names and labels, and removes none. Whatever goes wrong is a failure of
+        this selector alone: its rules and series may be somebody else's.
         """
-        started, last = self._clock(), self._status
-        failing_since = started if last.failing_since is None else last.failing_since
+        started = self._clock()
         try:
-            found = await self.lister.index(
-                self.selector, self._override_labels, self._template_filter(kinds)
-            )
-        except (errors.BackendError, RulesError) as error:
+            return await self._list(kinds, started)
+        except Exception as error:  # noqa: BLE001 (see above)
             self._note(_RELIST, error)
             self._status = replace(
                 self._status,
                 failed=True,
-                failing_since=failing_since,
+                failing_since=self._failing_since(started),
                 refusal=error.refusal if isinstance(error, errors.BackendError) else "",
             )
             if self._meter is not None:
                 for rule in self.places():
                     self._meter.failed(rule, outcome=type(error).__name__)
             return False
+
+    def _failing_since(self, now: float) -> float:
+        last = self._status.failing_since
+        return now if last is None else last
+
+    async def _list(self, kinds: Kinds, started: float) -> bool:
+        last = self._status
+        found = await self.lister.index(
+            self.selector, self._override_labels, self._template_filter(kinds)
+        )
         if found.partial:
             known = self._names or {}
             more = {name: known.get(name, frozenset()) | each for name, each in found.names.items()}
@@ -164,7 +172,7 @@ class SeriesIndex:
             listed=started,
             failed=False,
             first_listed=started if last.first_listed is None else last.first_listed,
-            failing_since=failing_since if self._guessed else None,
+            failing_since=self._failing_since(started) if self._guessed else None,
             partial=found.partial,
         )
         if self._meter is not None and found.partial:
@@ -185,16 +193,18 @@ class SeriesIndex:
             self._guessed = False
             return
         labels = self._override_labels.union(*self._names.values())
-        ambiguous = {
-            rule: label_binding.ambiguous_bindings(rule, rule.mapping.bind(kinds), labels, kinds)
-            for rule in self.rules
-        }
-        required, optional = self._probes(ambiguous)
-        carriers: dict[_Probe, frozenset[str]] = {}
         try:
+            ambiguous = {
+                rule: label_binding.ambiguous_bindings(
+                    rule, rule.mapping.bind(kinds), labels, kinds
+                )
+                for rule in self.rules
+            }
+            required, optional = self._probes(ambiguous)
+            carriers: dict[_Probe, frozenset[str]] = {}
             whole = await self._query(required, carriers)
             whole &= await self._query(optional & _contested(ambiguous, carriers), carriers)
-        except (errors.BackendError, RulesError) as error:
+        except Exception as error:  # noqa: BLE001 (as for `relist`)
             self._note(_LIVE, error)
             self._guessed = not self._asked.issuperset(self._names)
             return
@@ -305,7 +315,10 @@ class SeriesIndex:
         action, consequence = what
         changed = self._conditions[what].becomes("fails" if error else "")
         if changed and error:
-            logger.warning("%s: %s failed, %s: %s", self._where, action, consequence, error)
+            defect = None if isinstance(error, (errors.BackendError, RulesError)) else error
+            logger.warning(
+                "%s: %s failed, %s: %s", self._where, action, consequence, error, exc_info=defect
+            )
         elif changed:
             logger.info("%s: %s succeeds again", self._where, action)
 

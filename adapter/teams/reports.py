@@ -68,9 +68,18 @@ class Reports:
             return
         present, complete = set[str](), True
         for namespace in tuple(self._rules.namespaces):
-            for each in await self._of(namespace, generation.of(namespace)):
+            try:
+                reports = await self._of(namespace, generation.of(namespace))
+            except Exception:
+                # As below: what one namespace or one ConfigMap has is not reported, all else is.
+                log.exception("%s: the states of its ConfigMaps cannot be reported", namespace)
+                continue
+            for each in reports:
                 present.add(each.watched.uid)
-                complete &= await self._write(each)
+                try:
+                    complete &= await self._write(each)
+                except Exception:
+                    log.exception("%s/%s: its state cannot be reported", *each.watched.key)
         for known in (self._told, self._written):
             for uid in known.keys() - present:
                 del known[uid]

@@ -319,7 +319,13 @@ class TeamRules:
             return None
         if document is None:
             return None  # the watch is about to say so
-        return await asyncio.to_thread(self._load, each, document, self._outcomes.get(each.key))
+        before = self._outcomes.get(each.key)
+        try:
+            return await asyncio.to_thread(self._load, each, document, before)
+        except Exception as error:
+            log.exception("the ConfigMap %s/%s cannot be read", *each.key)
+            problem = f"cannot be read ({type(error).__name__}): simplify it"
+            return _Outcome(version=each.version, digest=b"", problem=problem)
 
     def _load(
         self, each: Watched, document: Mapping[str, Any], before: _Outcome | None

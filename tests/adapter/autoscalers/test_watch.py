@@ -344,6 +344,26 @@ async def test_an_hpa_that_cannot_be_requested_or_read_disturbs_no_other() -> No
     assert bed.gauge == [("", 1.0)]
 
 
+async def test_a_defect_that_one_hpa_meets_disturbs_no_other(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bed = Bed()
+    bed.index.put(questions.parse(hpa(kind="StatefulSet", name="hit")))
+    workload = questions.workload
+
+    def failing(target: Any, kinds: Kinds) -> Any:
+        if target.kind == "StatefulSet":
+            raise RecursionError
+        return workload(target, kinds)
+
+    monkeypatch.setattr(questions, "workload", failing)
+
+    await bed.run(20)
+
+    assert bed.gauge == [("", 1.0)]
+    assert any("default/hit: cannot be watched" in each for each in caplog.messages)
+
+
 async def test_a_defect_in_an_answer_ends_nothing_else(caplog: pytest.LogCaptureFixture) -> None:
     bed = Bed()
     bed.answered = False

@@ -22,7 +22,7 @@ from rules import kinds as cluster
 from rules import ruleset
 from rules.causes.inventory import ListingStatus
 from rules.kinds import GroupResource, Kinds
-from rules.query import catalog
+from rules.query import catalog, label_binding
 from rules.query.label_binding import LabelBinding
 from tests.fakes import prometheus as fakes
 from tests.real import prometheus as real
@@ -552,6 +552,31 @@ async def test_bad_selector_does_not_affect_other_rules(running, make, caplog):
     (record,) = caplog.records
     assert record.message.startswith("rules[1]: relist failed, known metrics stay listed: ")
     assert "400 bad_data" in record.message
+
+
+@pytest.mark.parametrize("failing", ["ambiguous_bindings", "choices"])
+@pytest.mark.parametrize("failure", [RecursionError, MemoryError])
+async def test_whatever_fails_for_one_rule_affects_no_other(
+    running, make, caplog, monkeypatch, failing, failure
+):
+    """Its series are written by others; the failure is that of a defect."""
+    running.put(*(f'{name}{{namespace="n",pod="p"}} 1' for name in ("sound", "hit", "other")))
+    function = getattr(label_binding, failing)
+
+    def fail_for_one(rule, *others):
+        if rule.config.series_query == "hit":
+            raise failure
+        return function(rule, *others)
+
+    monkeypatch.setattr(label_binding, failing, fail_for_one)
+    relist = make(running.url, rule("sound"), rule("hit", labels=SWITCHING), interval=0.1)
+
+    async with following(relist):
+        await until(lambda: any(each.exc_info for each in caplog.records))
+        await until(lambda: "sound" in metrics(relist))
+        rules = "rules:\n" + rule("hit", labels=SWITCHING) + rule("other") + rule("sound")
+        await relist.adopt(ruleset.load([("rules.yaml", rules)]))
+        assert metrics(relist) - {"hit"} == {"sound", "other"}
 
 
 async def test_bad_selector_is_not_taken_for_missing_support_of_match(running, make, proxy):

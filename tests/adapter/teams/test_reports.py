@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from adapter.series import generation
 from adapter.teams import report
 from adapter.teams.reports import Reports
@@ -160,3 +162,32 @@ def test_a_report_on_rules_that_cannot_be_used_says_so() -> None:
 
     assert (found.state, found.rules, found.problems) == ("InUse", 0, ["cannot be used"])
     assert found.status == "cannot be used"
+
+
+async def test_what_cannot_be_reported_of_one_namespace_or_config_map_hides_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    served = Served()
+    served.replica.put(
+        document("rules: [", name="hit"),
+        document("rules: [", name="sound"),
+        document("rules: [", namespace="b"),
+        document("rules: [", namespace="c"),
+    )
+    of, create = report.of, served.kube.post
+
+    def fail_for_b(states: Any, view: Any) -> Any:
+        if any(watched.key[0] == "b" for watched, _ in states):
+            raise RecursionError
+        return of(states, view)
+
+    async def fail_for_hit(path: str, document: dict[str, Any]) -> None:
+        if document["involvedObject"]["name"] == "hit":
+            raise RecursionError
+        await create(path, document)
+
+    monkeypatch.setattr(report, "of", fail_for_b)
+    monkeypatch.setattr(served.kube, "post", fail_for_hit)
+    await served.look()
+
+    assert served.kube.told == [("a", "RulesRefused"), ("c", "RulesRefused")]

@@ -108,6 +108,26 @@ class Replica:
         return {each.candidate.name: state for each, state in self.rules.states(namespace)}
 
 
+async def test_a_defect_beside_the_rules_refuses_that_one_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    read = config_maps.read
+
+    def failing(document: Any) -> ConfigMap:
+        if document["metadata"]["name"] == "bad":
+            raise RecursionError
+        return read(document)
+
+    monkeypatch.setattr(config_maps, "read", failing)
+    replica = Replica()
+    replica.put(document(text("m"), name="bad"), document(text("n")))
+
+    await replica.settle()
+
+    assert replica.in_use == {"a/rules": ["n"]}
+    assert "RecursionError" in replica.states()["bad"].problem
+
+
 @pytest.mark.parametrize("failure", [RecursionError, MemoryError, AssertionError])
 async def test_whatever_fails_while_one_is_read_refuses_that_one_alone(
     monkeypatch: pytest.MonkeyPatch, failure: type[Exception]
