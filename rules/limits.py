@@ -33,7 +33,7 @@ def _limit(value: int, unit: str, what: str, beyond: str) -> int:
 HPA_TEXT = 256
 """Bytes of the metrics of an HPA, as JSON, that count at least as one metric."""
 _REFUSED = "the ConfigMap is refused"
-_SHARED = "the youngest ConfigMaps are refused, first those beyond the share of their namespace"
+_SHARED = "the youngest beyond the share of their namespace are refused"
 _WAIT = "further requests wait"
 
 
@@ -41,25 +41,28 @@ _WAIT = "further requests wait"
 class Limits:
     """The limits in force; the defaults leave room for all rules that are known from practice."""
 
-    team_config_maps: int = _limit(
-        100, "ConfigMaps", "rules of one namespace", "the youngest are refused"
+    team_config_maps: int = _limit(100, "ConfigMaps", "one namespace", "the youngest are refused")
+    team_config_maps_all: int = _limit(5_000, "ConfigMaps", "all namespaces together", _SHARED)
+    team_text: int = _limit(64 << 10, "characters", "the rules files of one ConfigMap", _REFUSED)
+    team_text_all: int = _limit(
+        32 << 20, "characters", "the rules files of all namespaces together", _SHARED
     )
-    team_config_maps_all: int = _limit(5_000, "ConfigMaps", "rules of all namespaces", _SHARED)
-    team_text: int = _limit(64 << 10, "characters", "rules files of one ConfigMap", _REFUSED)
-    team_text_all: int = _limit(32 << 20, "characters", "rules files of all namespaces", _SHARED)
-    team_rules: int = _limit(100, "rules", "rules of one namespace", "the youngest are refused")
-    team_rules_all: int = _limit(1_000, "rules", "rules of all namespaces", _SHARED)
+    team_rules: int = _limit(100, "rules", "one namespace", "the youngest ConfigMaps are refused")
+    team_rules_all: int = _limit(1_000, "rules", "all namespaces together", _SHARED)
     team_series: int = _limit(
         100, "names", "series that one rule selects", "the rule has no metrics"
+    )
+    team_names: int = _limit(
+        1_000, "names", "series that a relist of one rule finds", "the other names are ignored"
     )
     team_overrides: int = _limit(50, "overrides", "`resources` of one rule", _REFUSED)
     team_filters: int = _limit(20, "entries", "`seriesFilters` of one rule", _REFUSED)
     team_pattern: int = _limit(500, "characters", "one regular expression", _REFUSED)
     team_pattern_memory: int = _limit(
-        4 << 20, "bytes", "compiled regular expressions of one namespace", _REFUSED
+        4 << 20, "bytes", "the compiled regular expressions of one namespace", _REFUSED
     )
     team_pattern_memory_all: int = _limit(
-        64 << 20, "bytes", "compiled regular expressions of all namespaces", _SHARED
+        64 << 20, "bytes", "the compiled regular expressions of all namespaces together", _SHARED
     )
     team_name: int = _limit(200, "characters", "`name.as` of one rule", _REFUSED)
     team_metric_name: int = _limit(
@@ -78,63 +81,56 @@ class Limits:
         "nesting of operators, functions and parentheses in one query",
         "the ConfigMap is refused, or the request that leads to the query",
     )
-    team_requests: int = _limit(
-        1, "requests", "requests to Prometheus at a time for one namespace", _WAIT
-    )
+    team_requests: int = _limit(1, "at a time", "requests to Prometheus for one namespace", _WAIT)
     team_requests_all: int = _limit(
         12,
-        "requests",
-        "requests to Prometheus at a time for all namespaces",
+        "at a time",
+        "requests to Prometheus for all namespaces together",
         f"{_WAIT}, each namespace in turn",
     )
     team_response: int = _limit(
-        4 << 20, "bytes", "response to one request, decompressed", "the request fails"
+        4 << 20, "bytes", "one response of Prometheus, decompressed", "the request fails"
     )
-    team_samples: int = _limit(10_000, "samples", "result of one query", "the query fails")
-    team_names: int = _limit(
-        1_000, "names", "series that a relist of one rule finds", "the other names are ignored"
-    )
+    team_samples: int = _limit(10_000, "samples", "the result of one query", "the query fails")
 
-    hpa_metrics: int = _limit(
-        30, "metrics", "metrics of one HPA that are watched", "the first ones are watched"
-    )
+    hpa_metrics: int = _limit(30, "metrics", "one HPA", "only the first ones are watched")
     hpa_metrics_all: int = _limit(
         20_000,
         "metrics",
-        f"metrics of all HPAs that are watched; {HPA_TEXT} bytes of JSON count as one",
-        "the youngest HPAs are not watched, first those beyond the share of their namespace",
+        f"all HPAs together; each {HPA_TEXT} bytes of JSON count as a metric",
+        "the youngest beyond the share of their namespace are not watched",
     )
     hpa_metric_text: int = _limit(
-        4 << 10, "bytes", "JSON of one metric of an HPA", "the metric is not watched"
+        4 << 10, "bytes", "one metric of an HPA, as JSON", "the metric is not watched"
     )
     workload_selector: int = _limit(
         64,
         "requirements and values",
-        "pod selector of one workload",
+        "the pod selector of one workload",
         "rules with `workloads` have no value for it",
     )
     fallback_answer: int = _limit(
         1 << 20,
         "bytes",
-        "one answer of the server of --external-fallback",
+        "one answer of the other server",
         "no more is read, and the request fails",
     )
     fallback_items: int = _limit(
         1_000,
         "items",
-        "one answer of the server of --external-fallback",
+        "one answer of the other server",
         "the request fails",
     )
     fallback_requests: int = _limit(
         4,
-        "requests",
-        "requests to the server of --external-fallback at a time for one namespace",
+        "at a time",
+        "requests to the other server for one namespace",
         _WAIT,
     )
     fallback_requests_all: int = _limit(
         16,
-        "requests",
-        "requests to the server of --external-fallback at a time for all namespaces",
+        "at a time",
+        "requests to the other server for all namespaces together",
         f"{_WAIT}, each namespace in turn",
     )
 

@@ -40,6 +40,13 @@ from tests.presets.worlds import GOLDEN
 
 ROOT = Path(__file__).parents[1]
 
+_LIMITED = {
+    "team": "rules of teams",
+    "hpa": "watch of HPAs",
+    "workload": "workloads",
+    "fallback": "`--external-fallback`",
+}
+"""What each group of limits is for, by the first word of their names."""
 _CURRENT = [name for name in METRICS if name.endswith("_current")]
 _NO_VARIANT = ("gpu-dcgm-mig", "gpu-node")
 """Presets whose exporters are only in golden.json, and not among the variants of the fleet."""
@@ -219,10 +226,16 @@ def alerts() -> str:
 
 def object_limits() -> str:
     """Return the limits of what the objects of one namespace can make grow."""
-    rows = (
-        (f"`{each.name}`", f"{each.value:,} {each.unit}".replace(",", " "), each.what, each.beyond)
-        for each in limits.DEFAULT.table()
-    )
+    rows: list[Iterable[str]] = []
+    groups = dict(_LIMITED)
+    for each in limits.DEFAULT.table():
+        if title := groups.pop(each.name.partition("-")[0], ""):
+            rows.append((f"**{title}**", "", "", ""))
+        size = f"{each.value:,} {each.unit}".replace(",", " ")
+        if each.unit == "bytes":
+            shown = f"{each.value >> 20} MiB" if each.value >> 20 else f"{each.value >> 10} KiB"
+            size = f"{size} ({shown})"
+        rows.append((f"`{each.name}`", size, each.what, each.beyond))
     return _table(("Limit", "Default", "Of", "Beyond it"), rows)
 
 

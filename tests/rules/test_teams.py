@@ -151,7 +151,7 @@ def test_one_query_covers_the_objects_of_the_namespace():
         (config_map(rule(query="info(m)")), "cannot use info()"),
         (config_map(rule(query="m{")), "unexpected end of input"),
         (config_map(rule(query="<<nope>>")), "invalid template"),
-        (config_map(*[rule()] * 101), "has 101 rules; the limit for rules of one namespace is 100"),
+        (config_map(*[rule()] * 101), "has 101 rules; the limit for one namespace is 100"),
         (config_map(rule(query="m" + " " * (64 << 10))), "is 65536: reduce it"),
         (ConfigMap(namespace="a", name="x", data=(("notes.txt", "x"),)), "has no rules file"),
         (
