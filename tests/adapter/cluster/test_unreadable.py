@@ -203,7 +203,8 @@ def test_a_workload_with_too_large_a_selector_is_refused(selector):
     assert kept.value.size == edge
 
     document = {"metadata": metadata, "spec": {"selector": selector(edge + 2)}}
-    with pytest.raises(ValueError, match=f"{edge + 2} requirements .*=workload-selector is {edge}"):
+    cure = f"use at most {edge}, or --limit=workload-selector={edge + 2}"
+    with pytest.raises(ValueError, match=f"has {edge + 2} requirements and values: {cure}"):
         workloads.parse(document)
     raised = limits.DEFAULT.with_values({"workload-selector": edge + 2})
     assert workloads.parse(document, raised).value.size == edge + 2
