@@ -40,6 +40,7 @@ _TOKEN = re.compile(
       | (?P<other>\w+|.)""",
     re.DOTALL | re.VERBOSE,
 )
+_DEFAULT = re.compile(r"\s*(?:on\s*\(\s*\)\s*)?vector\s*\(", re.IGNORECASE)
 _KEYWORD = re.compile(
     r"""(?: "(?:\\.|[^"\\])*(?:"|\\?\Z) | '(?:\\.|[^'\\])*(?:'|\\?\Z) | `[^`]*` | \#[^\n]*
         | \{[^{}]*\} | \[[^\]]*(?:\]|\Z)
@@ -143,6 +144,26 @@ def keyword_offset(query: str, keywords: Sequence[str], index: int) -> int | Non
     if [match["keyword"].lower() for match in found] != list(keywords):
         return None
     return found[index].start()
+
+
+def without_default(query: str) -> str | None:
+    """Return the last expression to which `or vector(...)` gives a result; None without one."""
+    starts, end, in_braces, found = [0], 0, False, None
+    for kind, text in _tokens(query):
+        begin, end = end, end + len(text)
+        if kind == "brace":
+            in_braces = text == "{"
+        elif in_braces or kind != "other":
+            continue
+        elif text == "(":
+            starts.append(end)
+        elif text == ")" and len(starts) > 1:
+            starts.pop()
+        elif text == ",":
+            starts[-1] = end
+        elif text.lower() == "or" and _DEFAULT.match(query, end):
+            found = query[starts[-1] : begin].strip()
+    return found
 
 
 def in_expression(text: str) -> str:

@@ -44,6 +44,12 @@ _SHARE_OF_TEAMS = 0.02
 _T = TypeVar("_T")
 
 
+def uses(query: template.Template, *fields: str) -> bool:
+    """Return whether a template of a query uses one of `fields`."""
+    rest = {name: type_ for name, type_ in QUERY_FIELDS.items() if name not in fields}
+    return bool(query.unknown_fields(rest))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Team:
     """A namespace to which rules are confined."""
@@ -88,6 +94,11 @@ class CompiledRule:
     def __hash__(self) -> int:
         """Return the hash of the content."""
         return hash(self.content)
+
+    @property
+    def selects(self) -> bool:
+        """Whether the query uses what a request selects, such as its metric selector."""
+        return uses(self.query, "LabelMatchers", "LabelValuesByName")
 
     def accepts(self, series: str) -> bool:
         """Return whether a series' name passes every filter."""

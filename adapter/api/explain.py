@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -84,8 +85,10 @@ class Explainer:
         self,
         query: Callable[[CompiledRule], _Query],
         labels: Callable[[CompiledRule, str], Awaitable[frozenset[str]]],
+        now: Callable[[], float] = time.time,
     ) -> None:
         self._query = query
+        self._now = now
         self._labels = labels
         self._slots = MaxInFlight(_AT_ONCE)
         self._slots_of_teams: LRUCache[str, MaxInFlight] = LRUCache(_MAX_TEAMS)
@@ -164,7 +167,7 @@ class Explainer:
             rules=rules,
             objects=None if names is None else explanation.first(names),
             entry=None if requested is None else requested.entry,
-            queries=await self._queries(query, timeout),
+            queries=await self._queries(query, asked.metric_selector, timeout),
             values=explanation.first(values),
             causes=causes,
             failure=failure,
@@ -182,31 +185,39 @@ class Explainer:
         return await backend.collector.of_plan(backend.inventory, replace(plan, names=lacking))
 
     async def _queries(
-        self, plan: Plan | ExternalPlan | None, timeout: float
+        self, plan: Plan | ExternalPlan | None, metric_selector: str, timeout: float
     ) -> tuple[QueryFacts, ...]:
         if plan is None:
             return ()
         try:
             questions = samples.questions(plan)
-            return tuple(await gather_or_cancel(self._facts(each, timeout) for each in questions))
+            return tuple(
+                await gather_or_cancel(
+                    self._facts(each, metric_selector, timeout) for each in questions
+                )
+            )
         except RulesError as error:  # a plan that cannot be rendered; the causes say why
             log.info("no query to explain: %s", error)
             return ()
 
-    async def _facts(self, asked: samples.Question, timeout: float) -> QueryFacts:
-        labels, numbers = frozenset[str](), dict[str, float]()
+    async def _facts(
+        self, asked: samples.Question, metric_selector: str, timeout: float
+    ) -> QueryFacts:
+        labels, results = frozenset[str](), dict[str, Sequence[Sample]]()
         found, error = None, "Prometheus did not answer in time"
         try:
             async with asyncio.timeout(timeout):
                 found, error = await self._run(asked.rule, asked.query)
                 labels = await self._present_labels(asked)
-                for key, text in samples.ages(asked).items():
+                queries = {**samples.ages(asked), **samples.of_default(asked)}
+                for key, text in queries.items():
                     result, _ = await self._run(asked.rule, text)
-                    if result is not None and result.samples:
-                        numbers[key] = result.samples[0].value
+                    if result is not None:
+                        results[key] = result.samples
         except TimeoutError:
             log.info("the queries of an explanation took longer than %g s", timeout)
         binding = asked.step.binding
+        numbers = {key: each[0].value for key, each in results.items() if each}
         own = () if found is None else _own(asked, found.samples)
         return QueryFacts(
             rule=str(asked.rule.config.where),
@@ -222,6 +233,9 @@ class Explainer:
             series_count=int(numbers.get("series", 0)) if found is not None else None,
             newest=numbers.get("newest"),
             oldest=numbers.get("oldest"),
+            notes=tuple(
+                samples.notes(asked, results, self._now(), metric_selector=metric_selector)
+            ),
         )
 
     async def _run(self, rule: CompiledRule, promql: str) -> tuple[QueryResult | None, str]:

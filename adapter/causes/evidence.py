@@ -154,7 +154,8 @@ class Probes:
     async def _find_ended(self, rule: CompiledRule, presets: frozenset[str]) -> tuple[Cause, ...]:
         query = self._query(rule)
         selector = promql.in_expression(rule.config.series_query)
-        results = self._plausible(await _run(query, ended.series(selector)))
+        queries = {**ended.series(selector), **ended.native(rule)}
+        results = self._plausible(await _run(query, queries))
         cause = ended.of_rule(rule, results, self._now())
         past = () if cause is None else (cause,)
         others = await self._other_exporters(rule, presets)
@@ -171,10 +172,10 @@ class Probes:
         if rule.config.source == DEFAULT and rule.pinned_series in generations.SERIES:
             exporters = await self._exporters.get(None, self._detect)
             return tuple(
-                missing.other_exporter(rule, each.generation.title, each.presets)
+                missing.other_exporter(rule, each.generation, each.presets)
                 for each in exporters
-                if each.presets
-                and not presets.issuperset(each.presets)
+                if (each.presets or each.generation.is_unread)
+                and not (each.presets and presets.issuperset(each.presets))
                 and each.generation.server == (rule.pinned_series in generations.SERVER_SERIES)
             )
         return ()
@@ -201,7 +202,10 @@ async def _run(query: _Query, queries: Mapping[str, str]) -> Mapping[str, Sequen
 
     async def run(key: str, text: str) -> None:
         try:
-            results[key] = (await query(text)).samples
+            result = await query(text)
+            results[key] = result.samples
+            if key == "answer" and result.histograms:
+                results["histograms"] = (Sample({}, result.histograms, 0.0),)
         except errors.BackendError as error:
             log.info("a query for the cause failed: %s", error)
 

@@ -49,6 +49,8 @@ class QueryResult:
     samples: tuple[Sample, ...]
     """Elements of a vector, without native histograms and without those that were reduced; a scalar
     as one sample without labels; none for a matrix, which no rule can use."""
+    histograms: int = 0
+    """Number of elements that are native histograms."""
     partial: str = ""
     """What the response says that it lacks, quoted for the log; empty if it is whole."""
     size: int = 0
@@ -103,6 +105,7 @@ class QueryResultReader:
         self._size = 0
         self._samples: list[Sample] = []
         self._reduce = reduce or self._keep
+        self._histograms = 0
         self._point: list[Any] = []
         """Elements that are not objects: the time and the value of a scalar."""
 
@@ -134,6 +137,8 @@ class QueryResultReader:
                 self._point.append(element)
             elif "value" in element or element.keys().isdisjoint(_OTHER_VALUES):
                 yield _sample(element["metric"], element["value"])
+            else:
+                self._histograms += "histogram" in element
 
     def close(self) -> QueryResult:
         """Return the result."""
@@ -152,6 +157,7 @@ class QueryResultReader:
         return QueryResult(
             kind=cast("Kind", kind),
             samples=() if kind == "matrix" else samples,
+            histograms=self._histograms,
             partial=_partial(document),
             size=self._size,
         )

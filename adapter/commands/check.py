@@ -15,7 +15,7 @@ from adapter.settings.flag import Group, flag
 from adapter.settings.flag_types import SWITCH
 from rules import ruleset
 from rules.errors import ConfigError, Problem
-from rules.lint import check, check_sharing
+from rules.lint import check, check_hpas, check_sharing
 from rules.quoting import counted, escaped
 from rules.ruleset import RuleSet
 
@@ -72,7 +72,13 @@ def main(argv: Sequence[str]) -> int:
     except ConfigError as error:
         return report((*inputs.problems, *error.problems))
     notes = check_sharing.notes(loaded)
-    problems = (*inputs.problems, *loaded.problems, *check.warnings(loaded), *notes)
+    problems = (
+        *inputs.problems,
+        *loaded.problems,
+        *check.warnings(loaded),
+        *check_hpas.unproduced(inputs.targets, loaded),
+        *notes,
+    )
     if not any(flag.name == "prometheus-url" for flag in line.given):
         return report(problems)
     return _report_live(loaded, prometheus, problems, report)

@@ -15,6 +15,7 @@ from rules.document import config, manifests
 from rules.document.found import Arguments, Found, HpaTarget
 from rules.errors import ConfigError, Problem, QuantityError
 from rules.hpa import units
+from rules.lint import check_hpas
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +26,8 @@ class Inputs:
     """Name of the file, and its rules."""
     problems: tuple[Problem, ...]
     """Those that are not about rules."""
+    targets: tuple[HpaTarget, ...] = ()
+    """Targets of HPAs whose metrics the rules should produce."""
     notes: tuple[str, ...]
     """What was read from manifests and Helm values."""
 
@@ -61,6 +64,8 @@ def read(sources: Sequence[settings.Source]) -> Inputs:
     problems = [problem for each in found for problem in each.problems]
     targets = [target for each in found for target in each.targets]
     problems += itertools.chain.from_iterable(map(_doubt, targets))
+    hpas = [each for part in found for each in part.manifests if each.kind == check_hpas.KIND]
+    problems += itertools.chain.from_iterable(map(check_hpas.shape, hpas))
     notes += [f"{part.file}:{part.line}: {part.title}" for each in found for part in each.rules]
     if not parsed and not targets and not any(each.arguments for each in found):
         message = "contains no rules: no ConfigMap with rules, and no workload of an adapter"
@@ -87,7 +92,14 @@ def read(sources: Sequence[settings.Source]) -> Inputs:
             configured |= source.kind == "config"
             if source.kind == "preset":
                 (parsed if configured else before).append(_preset(source.name))
-    return Inputs(parsed=(*before, *parsed), problems=tuple(problems), notes=tuple(notes))
+    rules = (*before, *parsed)
+    whole = bool(rules) and settings.AUTO not in sources
+    return Inputs(
+        parsed=rules,
+        problems=tuple(problems),
+        targets=tuple(targets) if whole else (),
+        notes=tuple(notes),
+    )
 
 
 def _doubt(target: HpaTarget) -> Iterator[Problem]:

@@ -17,14 +17,16 @@ from adapter.app import sources
 from adapter.clients.prometheus import Prometheus
 from adapter.commands import check_usage, local_backend
 from rules import promql, quantity
-from rules.causes import wording
+from rules.causes import samples, wording
 from rules.document.sources import DEFAULT
 from rules.errors import Problem, RulesError
 from rules.hpa import units
 from rules.kinds import NAMESPACES, NODES, PODS, GroupResource
 from rules.lint import check, check_queries, counters, gauges
+from rules.query import nature
 from rules.query.catalog import Entry, ExternalEntry, Series, Source
 from rules.query.label_binding import LabelBinding
+from rules.query.plan import ExternalPlan, Plan
 from rules.quoting import counted
 from rules.ruleset import CompiledRule, RuleSet
 
@@ -52,6 +54,14 @@ class _Trial:
     """Largest number of samples of one object."""
     highest: int = 0
     """Highest value in thousandths."""
+    total: int = 0
+    """Sum of the values of an external metric in thousandths, as an HPA takes it."""
+    query: str = ""
+    """That of the first step, if there are values."""
+    cause: str = ""
+    """Why there is no value; empty if that is not known."""
+    notes: tuple[str, ...] = ()
+    """What is remarkable about the values."""
     seconds: float
     """Duration of all queries of the request."""
 
@@ -244,10 +254,24 @@ class _Observer:
 
 
 def _answered(rule: CompiledRule, subject: str, result: _Trial) -> Iterator[Problem]:
+    for note in result.notes:
+        yield _warning(rule, "metricsQuery", f"{subject}: {note}")
+    if not result.objects and result.values > 1:
+        metric = subject.split(maxsplit=1)[0]
+        if doubt := nature.doubt_of_sum(metric, result.query):
+            yield _warning(
+                rule,
+                "metricsQuery",
+                f"returns {result.values} values of {metric}, which an HPA without a selector adds "
+                f"up to {quantity.decimal(result.total)}, but each is {doubt}",
+            )
     if not result.values:
         place = f" in namespace {result.namespace}" if result.namespace else ""
         objects = f" for {counted(result.objects, 'object')}" if result.objects else ""
-        if objects:
+        why = result.cause.removeprefix(f"{rule.config.where}: ")
+        if why:
+            message = f"returns no value of {subject}{objects}{place}: {why}"
+        elif objects:
             message = f"returns no value of {subject}{objects}{place}, although they have series"
         else:
             message = f"returns no value of {subject}{place}: its series are of other namespaces, "
@@ -273,6 +297,8 @@ def _line(subject: str, result: _Trial) -> str:
     place = f" in namespace {result.namespace}" if result.namespace else ""
     values = counted(result.values, "value")
     of = f" for {counted(result.objects, 'object')}" if result.objects else ""
+    if not result.objects and result.values > 1:
+        of = f", {quantity.decimal(result.total)} in all"
     return f"  {subject}{place}: {values}{of}, {result.seconds * 1000:.0f} ms"
 
 
@@ -329,17 +355,51 @@ async def _request(
     )
     seconds = time.perf_counter() - started
     values = steps.found.values
+    cause = "" if values else await _cause(steps)
+    notes, query = await _notes(prometheus, steps.query) if values else ((), "")
     if resource is None:
-        return _Trial(namespace=namespace, values=len(values), seconds=seconds)
-    samples = [each.samples for each in values.values() if each.samples]
+        return _Trial(
+            namespace=namespace,
+            values=len(values),
+            total=sum(each.value.milli for each in values),
+            query=query,
+            cause=cause,
+            notes=notes,
+            seconds=seconds,
+        )
+    numbers = [each.samples for each in values.values() if each.samples]
     return _Trial(
         namespace=namespace,
         objects=len(names),
-        values=len(samples),
-        samples=max(samples, default=0),
+        values=len(numbers),
+        samples=max(numbers, default=0),
         highest=max((each.milli for each in values.values()), default=0),
+        cause=cause,
+        notes=notes,
         seconds=seconds,
     )
+
+
+async def _cause(steps: local_backend.Steps) -> str:
+    """Return why a request has no value, as the API says it."""
+    try:
+        causes = (await steps.content()).causes
+    except errors.ApiError as error:
+        causes = error.causes
+    return causes[0].sentence if causes else ""
+
+
+async def _notes(prometheus: Prometheus, plan: Plan | ExternalPlan) -> tuple[tuple[str, ...], str]:
+    """Return what is remarkable about the values of a plan, and the query of its first step."""
+    question = samples.questions(plan)[0]
+    results = {}
+    for key, query in {**samples.ages(question), **samples.of_default(question)}.items():
+        try:
+            results[key] = (await prometheus.query(query)).samples
+        except errors.BackendError:
+            continue  # other backends lack some functions
+    found = samples.notes(question, results, time.time(), metric_selector="")
+    return tuple(found), question.query
 
 
 async def _largest(prometheus: Prometheus, source: Source, binding: LabelBinding) -> str:

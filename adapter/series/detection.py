@@ -19,6 +19,7 @@ from adapter.background import Backoff, Condition, gather_or_cancel, utc
 from adapter.clients.prometheus import Prometheus
 from adapter.series.lister import Lister
 from rules import promql
+from rules.causes import samples
 from rules.exporters import detect, generations
 
 log = logging.getLogger(__name__)
@@ -30,7 +31,12 @@ _MAX_BACKOFF = 60.0
 _LOOKBACK = 2 * 3600.0
 """Seconds. Prometheus still has them in memory, and GPUs that are idle now may have had a pod."""
 
-_SELECTOR = f"{{{promql.matcher('__name__', '=~', '|'.join(generations.SERIES))}}}"
+
+def _named(series: Iterable[str]) -> str:
+    return f"{{{promql.matcher('__name__', '=~', '|'.join(series))}}}"
+
+
+_SELECTOR = _named(generations.SERIES)
 _ANY_SERIES = '{__name__!=""}'
 _WITH_POD = promql.with_matchers(_SELECTOR, ('pod!=""',))
 _SAME_TARGET = "on (job, instance, namespace, pod)"
@@ -40,6 +46,16 @@ _TARGETS_WITH_POD = 'on (job, instance) up{pod!=""}'
 _RECENTLY_FOREIGN = (
     f"last_over_time({_WITH_POD}[{_LOOKBACK:.0f}s])"
     f" unless {_SAME_TARGET} last_over_time(up[{_LOOKBACK:.0f}s])"
+)
+_LOAD_OF_PODS = promql.with_matchers(_named(generations.LOAD), ('pod!=""',))
+_OF_PODS = f"{_LOAD_OF_PODS} and {_SAME_TARGET} up"
+_KIND = "kind"
+"""Label that tells the results of two queries apart that are sent as one."""
+_SCRAPES = " or ".join(
+    f"label_replace(max by (__name__) (count by (__name__, namespace, pod{by}) "
+    f"(group by (__name__, namespace, pod, instance{among}) ({_OF_PODS})) > 1), "
+    f'"{_KIND}", "{kind}", "", "")'
+    for kind, by, among in (("targets", ", instance", f", {samples.SCRAPE}"), ("ports", "", ""))
 )
 # Grouped first: with several pods on one GPU, label_replace would yield duplicate series.
 _HOSTNAME_IS_POD = (
@@ -121,7 +137,9 @@ class DetectedPresets:
         if self.names != self._logged:
             self._logged = self.names
             found = [each.generation.title for each in report.exporters]
-            reason = f"found {', '.join(found)}" if found else "; ".join(report.sentences)
+            reason = "; ".join(report.sentences)
+            if report.presets:
+                reason = f"found {', '.join(found)}"
             log.warning("--preset=auto: using %s: %s", _flags(self.names), reason)
 
     async def run(self, changed: Callable[[], None]) -> NoReturn:
@@ -184,19 +202,25 @@ async def _observe(prometheus: Prometheus, lister: Lister) -> detect.Observation
         ]
     )
     live, honored, direct, recently_foreign, *hostname_is_pod = names_in.content
-    carriers = await lister.live(
-        _SELECTOR, [(promql.matcher(label, "!=", ""),) for label in labels]
-    )
+    # Others decide nothing: each is one more query.
+    matchers = generations.matchers(indexed.names)
+    conditions = [promql.matcher(label, "!=", "") for label in labels]
+    carriers = await lister.live(_SELECTOR, [(each,) for each in (*conditions, *matchers)])
+    having, matching = carriers.content[: len(labels)], carriers.content[len(labels) :]
+    scrapes: Mapping[str, Mapping[str, int]] = {}
+    if not indexed.names.keys().isdisjoint(generations.LOAD):
+        scrapes = await _scrapes(prometheus)
     return detect.Observations(
         live={
             name: frozenset(
-                label
-                for label, names in zip(labels, carriers.content, strict=True)
-                if name in names
+                label for label, names in zip(labels, having, strict=True) if name in names
             )
             for name in live
         },
         indexed=indexed.names,
+        matching=dict(zip(matchers, matching, strict=True)),
+        targets_of_pod=scrapes.get("targets", {}),
+        ports_of_pod=scrapes.get("ports", {}),
         honored=honored,
         direct=direct,
         recently_foreign=recently_foreign,
@@ -205,6 +229,16 @@ async def _observe(prometheus: Prometheus, lister: Lister) -> detect.Observation
         down=down,
         anything=True,
     )
+
+
+async def _scrapes(prometheus: Prometheus) -> Mapping[str, Mapping[str, int]]:
+    """Return the most targets and ports of one pod, if several, by the names of series."""
+    result = await prometheus.query(_SCRAPES)
+    found: dict[str, dict[str, int]] = {}
+    for each in result.samples:
+        of_kind = found.setdefault(each.labels.get(_KIND, ""), {})
+        of_kind[each.labels.get("__name__", "")] = int(each.value)
+    return found
 
 
 async def _count(prometheus: Prometheus, query: str) -> int:

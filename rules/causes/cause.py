@@ -79,16 +79,17 @@ _SUMMARIES: Mapping[Reason, str] = MappingProxyType(
         "query, or set `onNaN: zero`",
         Reason.OTHER_NAMESPACE: "the series have another namespace. Correct the namespace label in "
         "the scrape config",
-        Reason.EXPORTER_ONLY: "the series have the labels of the exporter's own pod. Set "
-        "honorLabels in the scrape config",
+        Reason.EXPORTER_ONLY: "the series have the labels of the exporter's own pod only. Let the "
+        "exporter report the pods of GPUs (with resource claims: KUBERNETES_ENABLE_DRA=true), and "
+        "read their label",
         Reason.TARGET_GONE: "the scrape target is gone or down. Check the exporter and its "
         "ServiceMonitor",
         Reason.SERIES_ENDED: "the series ended. Check that the pod still uses the device and "
         "the exporter still reports the series by this name",
         Reason.SAMPLE_TOO_OLD: "the last sample is too old. Check the scrape interval and the "
         "exporter",
-        Reason.NOT_SCRAPED: "Prometheus has no series of the object. Check that it is scraped and "
-        "uses the device",
+        Reason.NOT_SCRAPED: "Prometheus has no series of the object. Check that it is scraped, or "
+        "that the exporter reports it",
         Reason.NO_SAMPLE: "the query of the rule returned no sample. Check that the object is "
         "scraped and its labels match",
         Reason.LABELS_MISSING: "the series have no label for the object. Map the right label in "
@@ -104,7 +105,8 @@ _SUMMARIES: Mapping[Reason, str] = MappingProxyType(
         Reason.RELIST_FAILED: "the last relist failed. Check Prometheus; the adapter's log has the "
         "error",
         Reason.NOT_LISTED_YET: "the series have not been listed yet. Wait for the next relist",
-        Reason.OTHER_EXPORTER: "Prometheus has the series of another exporter. Use its preset",
+        Reason.OTHER_EXPORTER: "Prometheus has the series of another exporter. "
+        "`gpu-metrics-adapter presets detect` says which preset reads them, if any",
         Reason.NO_SERIES: "Prometheus has no series of the rule. Check that the exporter is "
         "scraped",
         Reason.NO_RULE: "no rule produces a metric of this name. Add a rule, or use a name in "

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from rules import promql
 from rules.causes import wording
 from rules.causes.cause import Cause, Reason
 from rules.query.aggregate import Sample
@@ -18,6 +19,7 @@ WINDOW = "1h"
 Results = Mapping[str, Sequence[Sample]]
 """Key of a query -> its result; a query that failed is absent."""
 
+_BUCKET = "_bucket"
 _RARE = 150.0
 """Seconds between samples from which on one missed scrape ends a series."""
 _LOOKBACK = 300.0
@@ -52,6 +54,33 @@ def targets(selector: str) -> Mapping[str, str]:
     }
 
 
+def native(rule: CompiledRule) -> Mapping[str, str]:
+    """Return the query for native histograms in place of the buckets that a rule reads."""
+    series = rule.pinned_series or ""
+    if not series.endswith(_BUCKET):
+        return {}
+    base = series.removesuffix(_BUCKET)
+    matchers = [
+        promql.matcher(each.label, each.operator, base if each.label == "__name__" else each.value)
+        for each in rule.matchers
+        if each.label != "le"
+    ]
+    return {"native": f"count(histogram_count({{{','.join(matchers)}}}))"}
+
+
+def of_native(rule: CompiledRule, results: Results) -> Cause | None:
+    """Return the cause if a native histogram exists in place of the buckets that a rule reads."""
+    if not results.get("native"):
+        return None
+    base = (rule.pinned_series or "").removesuffix(_BUCKET)
+    sentence = (
+        f"{rule.config.where}: {base} is a native histogram in Prometheus, so it has no series "
+        f"{base}{_BUCKET}. Select {base} in `seriesQuery`, and write histogram_quantile(0.95, sum "
+        "by (<<.GroupBy>>) (rate(<<.Series>>{<<.LabelMatchers>>}[5m]))) without `le`"
+    )
+    return Cause(reason=Reason.NO_SERIES, rule=rule.index, sentence=sentence, lasting=True)
+
+
 def of_rule(rule: CompiledRule, results: Results, now: float) -> Cause | None:
     """Return why a rule has no series; None if that is all that is known.
 
@@ -64,6 +93,8 @@ def of_rule(rule: CompiledRule, results: Results, now: float) -> Cause | None:
             "twice the scrape interval or more; otherwise wait for the next relist"
         )
         return Cause(reason=Reason.NOT_LISTED_YET, rule=rule.index, sentence=sentence, lasting=True)
+    if as_native := of_native(rule, results):
+        return as_native
     if not (found := find(wording.code(rule.config.series_query), results, now, rule.team)):
         return of_nothing(rule, results)
     reason, sentence = found

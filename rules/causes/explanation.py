@@ -38,7 +38,7 @@ _ADVICE: Mapping[Reason, str] = {
     Reason.NO_QUERY: "Correct the rule or the selector",
     Reason.POD_TOO_YOUNG: "Wait, or lower `minPodAge`",
     Reason.SERIES_ENDED: "Look at the /metrics of the exporter",
-    Reason.NOT_SCRAPED: "Check that the pod requests a GPU, and the targets in Prometheus",
+    Reason.NOT_SCRAPED: "Look at the targets in Prometheus",
     Reason.NO_SAMPLE: "Run the query in Prometheus",
     Reason.WRONG_NAME: "Correct the name of the metric",
 }
@@ -113,6 +113,8 @@ class QueryFacts:
     newest: float | None = None
     """Age of their newest sample in seconds."""
     oldest: float | None = None
+    notes: tuple[str, ...] = ()
+    """What is remarkable about an answer with values."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,6 +160,9 @@ class Explanation:
         age = self._age()
         if self.causes:
             return f"{self.asked} has {shown}{more}{age}, but {advised(self.causes[0])}"
+        notes = [each for query in self.queries for each in query.notes]
+        if notes:
+            return f"{self.asked} has {shown}{more}{age}, but {notes[0]}"
         summed = ""
         if not self.asked.resource and self.values.count > 1:
             query = self.queries[0].promql if self.queries else ""

@@ -68,6 +68,7 @@ def _query(query: QueryFacts) -> Document:
         "seriesCount": query.series_count,
         "newestSampleSeconds": query.newest,
         "oldestSampleSeconds": query.oldest,
+        "notes": list(query.notes),
     }
 
 
@@ -141,6 +142,8 @@ def _query_lines(query: Document) -> Iterator[str]:
     yield f"  promql  {query['promql']}"
     if query["error"]:
         yield from wrapped("  error   ", query["error"])
+    for note in query.get("notes", ()):
+        yield from wrapped("  note    ", note)
     if query["samples"] is None:
         return
     others = query["otherSamples"]

@@ -14,9 +14,11 @@ from rules.causes.cause import Cause, Reason
 from rules.causes.inventory import NEVER_LISTED, Inventory
 from rules.causes.wording import printable
 from rules.errors import AmbiguousSampleError, PlanError
+from rules.exporters.generations import Generation
 from rules.kinds import NAMESPACES, PODS, WORKLOADS, GroupResource, Kinds
 from rules.query.catalog import Entry, Series
 from rules.query.plan import ExternalPlan, Plan
+from rules.quoting import counted
 from rules.ruleset import CompiledRule
 
 _MAX_CAUSES = 8
@@ -332,12 +334,13 @@ def failed_list(resource: GroupResource) -> Cause:
     return Cause(reason=Reason.LIST_FAILED, sentence=sentence)
 
 
-def other_exporter(rule: CompiledRule, title: str, presets: Sequence[str]) -> Cause:
+def other_exporter(rule: CompiledRule, found: Generation, presets: Sequence[str]) -> Cause:
     """Return the cause for series of another exporter or model server than the rule reads."""
     flags = " ".join(f"--preset={name}" for name in presets)
+    remedy = f"use {flags} instead" if presets else found.advice
     sentence = (
         f"Prometheus has no series {printable(rule.pinned_series or '')}, which "
-        f"{rule.config.where} reads, but has those of {title}: use {flags} instead"
+        f"{rule.config.where} reads, but has those of {found.title}: {remedy}"
     )
     return Cause(reason=Reason.OTHER_EXPORTER, rule=rule.index, sentence=sentence, lasting=True)
 
@@ -540,7 +543,20 @@ def _wrong_name(
     """Return the cause for a name that no rule is certain to produce."""
     kind = "rule" if resource is not None else "external rule"
     if not rules:
+        others = len(inventory.ruleset.rules if resource is None else inventory.ruleset.external)
         sentence = f"no {kind} is loaded. Set --config to a rules file, or --preset"
+        if others and resource is None:
+            sentence = (
+                f"{counted(others, 'rule')} for custom metrics, but none for external ones is "
+                f"loaded{suggestions.suggest(inventory, rules, metric, resource)}. Add rules to "
+                "`externalRules` by --config, or the preset of a gateway"
+            )
+        elif others:
+            sentence = (
+                f"{counted(others, 'external rule')}, but none for custom metrics is loaded"
+                f"{suggestions.suggest(inventory, rules, metric, resource)}. Add rules to `rules` "
+                "by --config, or a preset"
+            )
         return Cause(reason=Reason.NO_RULE, sentence=sentence)
     none = f"no {kind} produces a metric named {printable(metric)}"
     if suggestion := suggestions.suggest(inventory, rules, metric, resource):

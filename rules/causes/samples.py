@@ -6,22 +6,31 @@ Pure: returns queries, and interprets their results. `adapter.causes.collector` 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from rules import promql
+from rules import promql, syntax
 from rules.causes import ended, wording
 from rules.causes.cause import Cause, Reason
 from rules.causes.ended import Results
+from rules.errors import PlanError
+from rules.exporters import generations
 from rules.kinds import PODS, GroupResource
 from rules.query.aggregate import Sample
 from rules.query.catalog import Step
 from rules.query.plan import ExternalPlan, Plan, escape
+from rules.quoting import counted
 from rules.ruleset import CompiledRule
+from rules.syntax import Aggregation, MatrixSelector
 
 MAX_STEPS = 3
 """Steps of a plan that are diagnosed; the others have the same causes."""
 _MAX_NAMES = 50
+_EXPORTED = "exported_"
+_WINDOW, _STEP = 300.0, 15.0
+"""Seconds of samples by which the interval between them is known, and of the steps in them."""
+_MAX_OTHERS = 3
 _MAX_PRESENT = 100
 """Series among which another label with the names of the objects is looked up."""
 
@@ -109,25 +118,130 @@ def queries(question: Question) -> Mapping[str, str]:
 def ages(question: Question) -> Mapping[str, str]:
     """Return queries for the number of series of the objects, and the ages of their last samples.
 
-    Keys are `series`, `newest` and `oldest`; ages are in seconds. Raises PlanError as `queries`.
+    Keys are `series`, `newest`, `oldest` and `targets`, the largest number of targets for one port
+    of a pod; ages are in seconds. Raises PlanError as `queries`.
     """
     own = _selector(question, names=True, namespace=True)
     age = f"time() - timestamp({own})"
-    return {"series": f"count({own})", "newest": f"min({age})", "oldest": f"max({age})"}
+    pod = "namespace, pod, instance"
+    return {
+        "series": f"count({own})",
+        "newest": f"min({age})",
+        "oldest": f"max({age})",
+        "targets": f"max(count by ({pod}) (group by ({pod}, {SCRAPE}) ({own})))",
+    }
+
+
+SCRAPE = "job, service, endpoint, prometheus, prometheus_replica, replica"
+"""Labels in which the targets of several scrapes of one port differ."""
+
+
+def of_default(question: Question) -> Mapping[str, str]:
+    """Return the queries by which `notes` says whether only `or vector(...)` gives a value."""
+    before = promql.without_default(question.query)
+    if before is None:
+        return {}
+    own = _selector(question, names=True, namespace=True)
+    return {"before": f"count({before})", **scrapes(own)}
+
+
+def notes(
+    question: Question, results: Results, now: float, *, metric_selector: str
+) -> Iterator[str]:
+    """Yield what is remarkable about an answer with values; `results` of `ages`, `of_default`."""
+    where = question.rule.config.where
+    if metric_selector and not question.rule.selects:
+        yield (
+            f"the selector {wording.code(metric_selector)} has no effect, because metricsQuery of "
+            f"{where} does not use <<.LabelMatchers>>"
+        )
+    if "before" in results and not results["before"] and (series := _number(results, "series")):
+        seconds = interval(results, now)
+        short = short_range(question.query, seconds) if seconds else ""
+        yield (
+            f"the value is only that of `or vector(...)` in metricsQuery of {where}: the query "
+            f"before it has no result, although {wording.printable(question.step.series)} has "
+            f"{series} series" + (f": {short}" if short else "")
+        )
+    if (targets := _number(results, "targets")) > 1 and _adds_series(question.query):
+        yield (
+            f"there are {targets} targets for one pod, which report the same, and metricsQuery of "
+            f"{where} adds them. Scrape the pod once, or aggregate by `max by (pod, instance, ...)`"
+            " first"
+        )
+
+
+def _adds_series(query: str) -> bool:
+    """Return whether a query adds series as they are, without removing duplicates before."""
+    try:
+        nodes = list(syntax.walk(promql.parse(query)))
+    except PlanError:
+        return False
+    return any(
+        each.operator in {"sum", "count"}
+        and not any(isinstance(below, Aggregation) for below in syntax.walk(each.expression))
+        for each in nodes
+        if isinstance(each, Aggregation)
+    )
 
 
 def further(question: Question, results: Results) -> Mapping[str, str]:
     """Return the queries about the targets of series that ended, and about those that exist."""
-    if _number(results, "here") or not {"here", "every", "last"} <= results.keys():
+    if not {"answer", "here", "every", "last"} <= results.keys():
         return {}
+    if _number(results, "here"):
+        own = _selector(question, names=True, namespace=True)
+        return {} if results["answer"] else scrapes(own)
     found: dict[str, str] = {}
-    if results["every"] and question.step.binding.resource:
-        found["present"] = f"topk({_MAX_PRESENT}, {_selector(question)})"
+    label = question.step.binding.resource
+    if results["every"] and label:
+        every = _selector(question)
+        found["present"] = f"topk({_MAX_PRESENT}, {every})"
+        excluded = ",".join(_matchers(question, names=True, namespace=True))
+        found["excluded"] = f"count({{{excluded}}})"
+        if not label.startswith(_EXPORTED):
+            mapped = promql.with_matchers(every, (promql.matcher(_renamed(label), "!=", ""),))
+            found["mapped"] = f"count({mapped})"
     if results["last"]:
         return {**found, **ended.targets(_selector(question, names=True, namespace=True))}
     if results["every"]:
         return found
-    return ended.series(_selector(question))
+    return {**ended.series(_selector(question)), **ended.native(question.rule)}
+
+
+def scrapes(selector: str) -> Mapping[str, str]:
+    """Return the queries by whose results `interval` is known."""
+    window = f"{_WINDOW:.0f}s"
+    return {
+        "scrapes": f"max(count_over_time({selector}[{window}]))",
+        "first": f"min(min_over_time(timestamp({selector})[{window}:15s]))",
+        "latest": f"max(timestamp({selector}))",
+    }
+
+
+def interval(results: Results, now: float) -> float:
+    """Return the seconds between samples of the series; 0 if they are not known."""
+    if not all(results.get(each) for each in ("scrapes", "first", "latest")):
+        return 0.0
+    count, first, latest = (results[each][0].value for each in ("scrapes", "first", "latest"))
+    if first <= now - _WINDOW + _STEP:
+        return _WINDOW / count if count else 0.0
+    return (latest - first) / (count - 1) if count > 1 else 0.0
+
+
+def short_range(query: str, seconds: float) -> str:
+    """Return why a range of a query holds too few samples, one each `seconds`; else empty."""
+    try:
+        nodes = list(syntax.walk(promql.parse(query)))
+    except PlanError:
+        return ""
+    ranges = [each.range.total_seconds() for each in nodes if isinstance(each, MatrixSelector)]
+    if not ranges or min(ranges) >= 2 * seconds:
+        return ""
+    return (
+        f"the range {min(ranges):g}s is shorter than two scrapes: the series have one sample each "
+        f"{seconds:.0f} s, and a rate needs two. Use {4 * seconds:.0f}s or more"
+    )
 
 
 def conclude(question: Question, results: Results, now: float) -> Cause:
@@ -141,8 +255,10 @@ def conclude(question: Question, results: Results, now: float) -> Cause:
         )
     return (
         _of_age(question, results, now)
-        or _of_answer(question, results["answer"])
-        or _of_query(question, results)
+        or _of_histograms(question, results)
+        or _of_answer(question, results)
+        or _of_query(question, results, now)
+        or ended.of_native(question.rule, results)
         or _of_renamed(question, results)
         or _of_relabelled(question, results)
         or _of_time(question, results, now)
@@ -172,9 +288,22 @@ def _of_age(question: Question, results: Results, now: float) -> Cause | None:
     )
 
 
-def _of_answer(question: Question, answer: Sequence[Sample]) -> Cause | None:
+def _of_histograms(question: Question, results: Results) -> Cause | None:
+    """Return the cause if the result of the query is native histograms, which are no numbers."""
+    if results["answer"] or not (count := _number(results, "histograms")):
+        return None
+    return _cause(
+        question,
+        Reason.NO_SAMPLE,
+        f"its query returned {counted(count, 'native histogram')}{_for(question)}, and a metric is "
+        "a number. Make one of them by histogram_quantile(0.95, ...), histogram_avg(...) or "
+        f"histogram_count(...) in `metricsQuery`; the query was {wording.code(question.query)}",
+    )
+
+
+def _of_answer(question: Question, results: Results) -> Cause | None:
     """Return the cause if the query has a result, but none that gives a value."""
-    label = question.step.binding.resource
+    label, answer = question.step.binding.resource, results["answer"]
     if answer and label and not any(each.labels.get(label) for each in answer):
         present = sorted({name for each in answer for name in each.labels})
         found = f"only {wording.names(present)}" if present else "it has no labels"
@@ -197,9 +326,13 @@ def _of_answer(question: Question, answer: Sequence[Sample]) -> Cause | None:
         return None
     others = sorted({each.labels.get(label, "") for each in answer} - {*question.names, ""})
     if label and others:
+        if near := _near(question, others):
+            return near
+        if not _number(results, "here"):
+            return None  # the query has the others only because there is no more
         sentence = (
-            f"the label {label} of the result of its query is {wording.names(others)}, which is "
-            "not requested. Select by <<.LabelMatchers>> in `metricsQuery`; the query was "
+            f"the label {label} of the result of its query is {wording.names(others)}, and none is"
+            f"{_for(question)}. Select by <<.LabelMatchers>> in `metricsQuery`; the query was "
             f"{wording.code(question.query)}"
         )
     else:
@@ -211,7 +344,24 @@ NOT_FINITE = {"nan": "NaN", "inf": "+Inf", "-inf": "-Inf"}
 """Numbers that are no values, as Python and as Prometheus write them."""
 
 
-def _of_query(question: Question, results: Results) -> Cause | None:
+def _near(question: Question, values: Sequence[str]) -> Cause | None:
+    """Return the cause if one of the values of a label has the name of an object among others."""
+    label = question.step.binding.resource
+    for name in question.names:
+        pattern = re.compile(rf"(?<![a-z0-9-]){re.escape(name)}(?![a-z0-9-])", re.IGNORECASE)
+        for value in values:
+            if value not in question.names and pattern.search(value):
+                return _cause(
+                    question,
+                    Reason.LABELS_MISSING,
+                    f"the label {label} is {wording.printable(value)}, which is not exactly the "
+                    f"name {wording.printable(name)}. Write the name alone to the label, by "
+                    "relabelling in the scrape config",
+                )
+    return None
+
+
+def _of_query(question: Question, results: Results, now: float) -> Cause | None:
     """Return the cause if the series exist, but the query has no result."""
     if not (count := _number(results, "here")):
         return None
@@ -222,6 +372,14 @@ def _of_query(question: Question, results: Results) -> Cause | None:
             Reason.NOT_FINITE,
             f"{series}{_for(question)} is NaN or Inf in Prometheus ({count} series), which is not "
             "a value. Look at what the exporter reports in its /metrics",
+        )
+    seconds = interval(results, now)
+    if seconds and (short := short_range(question.query, seconds)):
+        return _cause(
+            question,
+            Reason.NO_SAMPLE,
+            f"{series} has {count} series{_for(question)}, but the query has no result: {short}. "
+            f"The query was {wording.code(question.query)}",
         )
     return _cause(
         question,
@@ -281,16 +439,28 @@ def _of_places(question: Question, results: Results) -> Cause | None:
     binding = question.step.binding
     if elsewhere := results.get("elsewhere"):
         return _cause(question, Reason.OTHER_NAMESPACE, _elsewhere(question, elsewhere))
-    if _number(results, "named") and "foreign" in results and not _number(results, "foreign"):
-        return _cause(
-            question,
-            Reason.EXPORTER_ONLY,
-            f"the label {binding.resource} of {series} has only the exporter's own pods. If a pod "
-            "uses a GPU now, let the exporter report it (dcgm-exporter: "
-            "DCGM_EXPORTER_KUBERNETES=true), or use the label that has it, such as exported_pod, "
-            "in `resources` of the rule",
-        )
-    return None
+    own_only = _number(results, "named") and not _number(results, "foreign")
+    if not own_only or "foreign" not in results or not _is_of_gpus(question):
+        return None
+    if mapped := _number(results, "mapped"):
+        sentence = _none_is_for(question, mapped, _renamed(binding.resource))
+        return _cause(question, Reason.NOT_SCRAPED, f"{sentence}: {_unscraped(question, results)}")
+    return _cause(
+        question,
+        Reason.EXPORTER_ONLY,
+        f"the label {binding.resource} of {series} has only the exporter's own pods. If a pod "
+        "uses a GPU now, let the exporter report it (dcgm-exporter: "
+        "DCGM_EXPORTER_KUBERNETES=true; for resource claims also KUBERNETES_ENABLE_DRA=true and "
+        "read access to resourceslices), or use the label that has it, such as exported_pod, in "
+        "`resources` of the rule",
+    )
+
+
+def _is_of_gpus(question: Question) -> bool:
+    """Return whether the series is that of an exporter of GPUs, which reports the pods on them."""
+    series = question.step.series
+    known = series in generations.SERIES and series not in generations.SERVER_SERIES
+    return known or "gpu" in series.lower() or series.lower().startswith(("dcgm_", "nvidia_"))
 
 
 def _elsewhere(question: Question, found: Sequence[Sample]) -> str:
@@ -319,7 +489,7 @@ def _elsewhere(question: Question, found: Sequence[Sample]) -> str:
 
 def _renamed(label: str) -> str:
     """Return the label that has the exporter's value if the target has `label`, too."""
-    return f"exported_{label}"
+    return _EXPORTED + label
 
 
 def _of_time(question: Question, results: Results, now: float) -> Cause | None:
@@ -336,7 +506,7 @@ def _of_time(question: Question, results: Results, now: float) -> Cause | None:
         sentence = (
             f"{subject} ended, and there are series of these names with {label}={places}. If they "
             "are of the same pods, correct the namespace label in the scrape config "
-            "(`honorLabels: true`). Otherwise the pod uses no GPU any more"
+            "(`honorLabels: true`). Otherwise what they describe has ended"
         )
     return _cause(question, reason, sentence)
 
@@ -354,25 +524,74 @@ def _of_objects(question: Question, results: Results) -> Cause:
         place = f" with {question.step.binding.namespace}={question.namespace}"
         sentence = f"Prometheus has {every} series of {series}, but none{place}"
         return _cause(question, Reason.NO_SAMPLE, sentence)
+    if excluded := _number(results, "excluded"):
+        sentence = (
+            f"{series} has {excluded} series{_for(question)}, but not with the matchers of "
+            f"{wording.code(question.rule.config.series_query)}. They may be those of another "
+            "exporter: write a rule that selects them"
+        )
+        return _cause(question, Reason.NO_SAMPLE, sentence)
+    values = sorted({each.labels.get(label, "") for each in results.get("present", ())})
+    if near := _near(question, values):
+        return near
     if not named:
-        sentence = (
-            f"none of the {every} series of {series} has the label {label} now: no GPU is in use, "
-            "or the exporter does not report the pods of GPUs"
+        missing = (
+            "no GPU is in use, or the exporter does not report the pods of GPUs"
+            if _is_of_gpus(question)
+            else "map the label that names the objects in `resources` of the rule"
         )
+        sentence = f"none of the {every} series of {series} has the label {label} now: {missing}"
     else:
-        sentence = (
-            f"{named} series of {series} {'has' if named == 1 else 'have'} the label {label}, and "
-            f"none is for {question.subject}: {_unscraped(question)}"
-        )
+        sentence = f"{_none_is_for(question, named, label)}: {_unscraped(question, results)}"
     return _cause(question, Reason.NOT_SCRAPED, sentence)
 
 
-def _unscraped(question: Question) -> str:
+def _none_is_for(question: Question, count: int, label: str) -> str:
+    series, verb = wording.printable(question.step.series), "has" if count == 1 else "have"
+    return (
+        f"{count} series of {series} {verb} the label {label}, and none is for {question.subject}"
+    )
+
+
+def _unscraped(question: Question, results: Results) -> str:
+    """Return what is probably wrong if series exist, but none of the objects."""
+    if question.step.series in generations.SERVER_SERIES and question.resource == PODS:
+        return (
+            "it is not scraped. Check that a ServiceMonitor, PodMonitor or scrape config selects "
+            "it, and its /targets page in Prometheus"
+        )
+    if not _is_of_gpus(question):
+        return _others(question, results)
     if question.resource != PODS:
         return "the exporter does not report them, or is not scraped"
     if len(question.names) == 1:
         return "the pod uses no GPU, or the exporter on its node is not scraped"
     return "the pods use no GPU, or the exporters on their nodes are not scraped"
+
+
+def _others(question: Question, results: Results) -> str:
+    """Return whose series there are, and what to do about it."""
+    label, namespace = question.step.binding.resource, question.step.binding.namespace
+    found = sorted(
+        {
+            (each.labels.get(label, ""), each.labels.get(namespace, ""))
+            for each in results.get("present", ())
+        }
+        - {("", "")}
+    )
+    named = [
+        wording.printable(name) + (f" in namespace {wording.printable(place)}" if place else "")
+        for name, place in found[:_MAX_OTHERS]
+    ]
+    more = f" and {len(found) - _MAX_OTHERS} more" if len(found) > _MAX_OTHERS else ""
+    whose = f"the series are of {', '.join(named)}{more}. " if named else ""
+    if question.resource != PODS:
+        return f"{whose}Check what is scraped, and the labels in `resources` of the rule"
+    return (
+        f"{whose}Check that the pod is scraped. If these pods count the requests of others, as an "
+        "Ingress does, use a metric of `type: Object` for the Service or Ingress, or map the label "
+        "that names the served pod"
+    )
 
 
 def _selector(question: Question, *, names: bool = False, namespace: bool = False) -> str:

@@ -147,7 +147,7 @@ def _preset(metric: str, resource: GroupResource | None, names: Collection[str])
     subject = "it" if name == metric else f"did you mean {name}? It"
     return (
         f"; {subject} is in the presets {wording.names(known[name])}: "
-        "`gpu-metrics-adapter presets detect` finds the one that fits"
+        "`gpu-metrics-adapter presets detect` says which of them fits, or why none does"
     )
 
 

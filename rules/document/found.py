@@ -97,6 +97,8 @@ class HpaTarget:
     averaged: bool
     """Whether `value` is that of averageValue, which the controller then takes."""
     value: str
+    selects: bool
+    """Whether the metric has a selector."""
     file: str
     line: int
 

@@ -80,6 +80,7 @@ def _targets(document: MappingNode, file: str) -> Iterator[HpaTarget]:
                 type=nodes.text(target, "type"),
                 averaged=bool(average),
                 value=value,
+                selects="selector" in nodes.mapping(source, "metric").entries,
                 file=file,
                 line=target.line,
             )

@@ -30,8 +30,10 @@ _ENDPOINTS = (
 _MAPPING = (
     "`-k` (DCGM_EXPORTER_KUBERNETES=true) and the host path /var/lib/kubelet/pod-resources; on GKE "
     "also DCGM_EXPORTER_KUBERNETES_GPU_ID_TYPE=device-name; NVIDIA_RESOURCE_NAMES for resources "
-    "other than nvidia.com/gpu and nvidia.com/mig-*. A container without `limits: nvidia.com/gpu` "
-    "is never mapped"
+    "other than nvidia.com/gpu and nvidia.com/mig-*. GPUs of resource claims (DRA) need "
+    "KUBERNETES_ENABLE_DRA=true (chart: kubernetesDRA.enabled) and read access to resourceslices, "
+    "and from Kubernetes 1.34 on dcgm-exporter 4.8.3 or later. Without a claim, a container "
+    "without `limits: nvidia.com/gpu` is never mapped"
 )
 _RELABEL = "relabel __meta_kubernetes_pod_node_name to `node` in the exporter's scrape config"
 
@@ -85,11 +87,13 @@ def on_pods(
 
     `idle`: live series name none, but those of the last hours did. `podless`: neither did.
     """
+    if not generation.preset:
+        return
     if idle:
         yield Finding(
             code="idle", text="no pod uses a GPU now: values for pods appear with the first one"
         )
-    if not podless or not generation.preset:
+    if not podless:
         return
     observed = (
         "series have only the exporter's own pod (`pod`)"
@@ -174,6 +178,8 @@ def on_server(
     """
     if generation.repeats:
         yield Finding(code="router", text=generation.repeats)
+    elif not generation.preset:
+        yield Finding(code="no-preset", text=generation.advice)
     if not generation.preset:
         return
     code = "no-requests" if generation.late else "missing"
@@ -196,6 +202,28 @@ def on_server(
             code="honor-labels",
             text="the `pod` or `namespace` of some series is not that of the scraped pod, so their "
             "values belong to other objects: scrape without honor_labels",
+        )
+
+
+def on_targets(targets: int, ports: int) -> Iterator[Finding]:
+    """Yield findings about pods that are scraped more than once.
+
+    `targets` is the largest number of targets for one port of a pod, `ports` that of its ports.
+    """
+    if targets > 1:
+        yield Finding(
+            code="several-targets",
+            text=f"{targets} targets for one pod: several jobs, Services or monitors scrape the "
+            "same port. Presets count it once; sums in rules of your own count it "
+            f"{targets} times, so scrape it once, or aggregate by `max by (pod, instance, ...)` "
+            "first",
+        )
+    if ports > 1:
+        yield Finding(
+            code="several-ports",
+            text=f"{ports} targets for one pod, on different ports: presets add them up, which is "
+            "right for engines or ranks with a port each. If a proxy or a runtime repeats the "
+            "series of the engine, scrape only the engine",
         )
 
 

@@ -50,6 +50,12 @@ class Observations:
     """Live series -> those of `generations.LABELS` that any live series of this name has."""
     indexed: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """The same from the index, which also has series that ended in the last hours."""
+    matching: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """Each of `generations.matchers` -> live series of which some match it."""
+    targets_of_pod: Mapping[str, int] = field(default_factory=dict)
+    """Live series -> the most targets of one port of a pod that report it, if several."""
+    ports_of_pod: Mapping[str, int] = field(default_factory=dict)
+    """Live series -> the most ports of one pod that report it, if several."""
     honored: frozenset[str] = frozenset()
     """Live series whose `pod` differs from the `pod` of their target."""
     direct: frozenset[str] = frozenset()
@@ -122,10 +128,9 @@ class Report:
 
 def analyze(observations: Observations) -> Report:
     """Return the exporters and fitting presets. Without `up`, a `pod` counts as the workload's."""
-    present = [each for each in GENERATIONS if _names(each, observations.live)]
-    if any(each.preset for each in present):
-        # HAMi reports its old names as well as the new ones, which suffice.
-        present = [each for each in present if each.preset or each.server]
+    present = [each for each in GENERATIONS if _live(each, observations)]
+    if any(each.preset == "gpu-hami" for each in present):
+        present = [each for each in present if each.name != generations.HAMI_OLD]
     exporters = tuple(
         (_server if each.server else _detected)(each, observations) for each in present
     )
@@ -177,8 +182,18 @@ def _names(generation: Generation, labels: Mapping[str, frozenset[str]]) -> froz
     )
 
 
-def _detected(generation: Generation, observations: Observations) -> DetectedExporter:
+def _live(generation: Generation, observations: Observations) -> frozenset[str]:
+    """Return the live series of this generation."""
     names = _names(generation, observations.live)
+    if generation.matcher:
+        names &= observations.matching.get(generation.matcher, frozenset())
+    if generation.rival in observations.live and names.isdisjoint(generation.own_series):
+        return frozenset()
+    return names
+
+
+def _detected(generation: Generation, observations: Observations) -> DetectedExporter:
+    names = _live(generation, observations)
     labels = _labels(names, observations.live)
     schemes = _schemes(
         labels, honored=names & observations.honored, direct=names & observations.direct
@@ -215,7 +230,7 @@ def _detected(generation: Generation, observations: Observations) -> DetectedExp
 
 
 def _server(generation: Generation, observations: Observations) -> DetectedExporter:
-    live = _names(generation, observations.live)
+    live = _live(generation, observations)
     names = live | {
         series for series, others in generation.other_names.items() if not live.isdisjoint(others)
     }
@@ -229,7 +244,13 @@ def _server(generation: Generation, observations: Observations) -> DetectedExpor
         nodes=(),
         metrics=tuple(_metrics(generation, names, presets)),
         presets=presets,
-        findings=tuple(advice.on_server(generation, labels, names, replaced=replaced)),
+        findings=(
+            *advice.on_server(generation, labels, names, replaced=replaced),
+            *advice.on_targets(
+                max((observations.targets_of_pod.get(each, 1) for each in live), default=1),
+                max((observations.ports_of_pod.get(each, 1) for each in live), default=1),
+            ),
+        ),
         provisional=False,
     )
 

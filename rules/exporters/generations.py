@@ -7,13 +7,15 @@ model server.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 PROFILING = "gpu-dcgm-prof"
 MIG = "gpu-dcgm-mig"
 NODE = "gpu-node"
 OLD_NAMES = "gpu-dcgm1x"
+HAMI_OLD = "hami-old"
+"""Generation whose series HAMI reports beside its new ones, which suffice."""
 
 POD_LABELS = ("exported_pod", "pod_name", "pod")
 """Labels that name a pod, in the presets' order of preference."""
@@ -47,6 +49,12 @@ class Generation:
     """Further series that identify the generation."""
     required_labels: frozenset[str] = frozenset()
     """Series count only with one of these labels, where names are ambiguous; empty for all."""
+    matcher: str = ""
+    """Only series that it matches count, where names and labels are ambiguous; empty for all."""
+    own_series: frozenset[str] = frozenset()
+    """Those that no server with `rival` reports; others of these names are then the rival's."""
+    rival: str = ""
+    """A series that only another server with the same names reports; empty without one."""
     excluded_labels: frozenset[str] = frozenset()
     """Series with one of these labels belong to another generation."""
     node_labels: tuple[str, ...] = ()
@@ -63,6 +71,11 @@ class Generation:
     """How to get series that are missing; without a preset, why none reads them."""
     repeats: str = ""
     """What to do about series that it repeats from servers; empty if it repeats none."""
+
+    @property
+    def is_unread(self) -> bool:
+        """Whether no preset reads it, and `advice` says so."""
+        return not self.preset and bool(self.advice)
 
     @property
     def series(self) -> frozenset[str]:
@@ -91,6 +104,102 @@ _NVIDIA_GPU_FIELDS = {
     "temperature_celsius": ("nvidia_gpu_temperature_celsius",),
     "power_usage_milliwatts": ("nvidia_gpu_power_usage_milliwatts",),
 }
+
+
+def _unread(
+    name: str, title: str, *series: str, server: bool = False, labels: str = "", matcher: str = ""
+) -> Generation:
+    """Return a generation that no preset reads; `series` are some of its series."""
+    return Generation(
+        name=name,
+        title=title,
+        preset="",
+        other_series=series,
+        required_labels=frozenset(labels.split()),
+        matcher=matcher,
+        server=server,
+        advice="no preset reads these series. Write rules for them, and load them with --config",
+    )
+
+
+_OTHER_ACCELERATORS = (
+    _unread(
+        "amd",
+        "AMD's device-metrics-exporter (gpu_gfx_activity)",
+        *("gpu_gfx_activity", "amd_gpu_gfx_activity", "GPU_GFX_ACTIVITY", "gpu_used_vram"),
+    ),
+    _unread("amd-smi", "AMD's amd_smi_exporter (amd_gpu_*)", "amd_gpu_use_percent"),
+    _unread(
+        "gaudi",
+        "Intel Gaudi's exporter (habanalabs_*)",
+        *("habanalabs_utilization", "habanalabs_memory_used_bytes"),
+    ),
+    _unread(
+        "neuron",
+        "AWS's neuron-monitor (neuroncore_*)",
+        *("neuroncore_utilization_ratio", "neuron_runtime_memory_used_bytes"),
+    ),
+    _unread(
+        "intel-xpum",
+        "Intel's XPU Manager (xpum_*)",
+        *("xpum_engine_ratio", "xpum_engine_group_ratio", "xpum_memory_used_bytes"),
+    ),
+    _unread("intel-xpumd", "Intel's xpumd 2 (hw_gpu_*)", "hw_gpu_utilization_ratio"),
+    _unread(
+        "ascend",
+        "Ascend's npu-exporter (npu_chip_info_*)",
+        *("npu_chip_info_utilization", "container_npu_utilization"),
+    ),
+    _unread("cambricon", "Cambricon's mlu-exporter (mlu_*)", "mlu_utilization"),
+    _unread("enflame", "Enflame's gcu-exporter (enflame_gcu_*)", "enflame_gcu_usage"),
+    _unread("furiosa", "Furiosa's exporter (furiosa_npu_*)", "furiosa_npu_core_utilization"),
+    _unread("hygon", "Hygon's dcu-exporter (dcu_*)", "dcu_utilizationrate", "dcu_usedmemory_bytes"),
+    _unread("iluvatar", "Iluvatar's ix-exporter (ix_*)", "ix_gpu_utilization", "ix_mem_used"),
+    _unread("metax", "MetaX's mx-exporter (mx_*)", "mx_gpu_usage"),
+)
+_OTHER_SERVERS = (
+    _unread(
+        "mindie",
+        "MindIE (npu_cache_usage_perc)",
+        *("npu_cache_usage_perc", "failed_request_perc"),
+        server=True,
+        labels="model_name",
+    ),
+    _unread(
+        "ray-vllm",
+        "vLLM in Ray (ray_vllm_*)",
+        *("ray_vllm_num_requests_waiting", "ray_vllm_num_requests_running"),
+        *("ray_vllm:num_requests_waiting", "ray_vllm:num_requests_running"),
+        server=True,
+    ),
+    _unread(
+        "ray-serve", "Ray Serve (ray_serve_*)", "ray_serve_deployment_queued_queries", server=True
+    ),
+    _unread(
+        "dynamo",
+        "NVIDIA Dynamo (dynamo_*)",
+        *("dynamo_frontend_inflight_requests", "dynamo_component_inflight_requests"),
+        server=True,
+    ),
+    _unread(
+        "jetstream",
+        "JetStream (jetstream_*)",
+        *("jetstream_prefill_backlog_size", "jetstream_slots_used_percentage"),
+        server=True,
+    ),
+    _unread(
+        "torchserve",
+        "TorchServe (ts_*)",
+        *("ts_inference_requests_total", "ts_queue_latency_microseconds"),
+        server=True,
+    ),
+    _unread(
+        "kthena",
+        "kthena's router (kthena_router_*)",
+        "kthena_router_active_downstream_requests",
+        server=True,
+    ),
+)
 
 _LOAD = ("requests_waiting", "requests_running", "requests_active")
 _TOKENS = ("prompt_tokens_per_second", "generation_tokens_per_second")
@@ -144,7 +253,7 @@ GENERATIONS = (
         },
     ),
     Generation(
-        name="hami-old",
+        name=HAMI_OLD,
         title="HAMi's vGPU monitor under its old names",
         preset="",
         other_series=("Device_utilization_desc_of_container", "vGPU_device_memory_usage_in_bytes"),
@@ -227,7 +336,16 @@ GENERATIONS = (
         },
         other_series=("duty_cycle_gpu_node",),
         required_labels=frozenset({"accelerator_id"}),
+        matcher='make="nvidia"',
     ),
+    _unread(
+        "gke-tpu",
+        "GKE's device plugin for TPUs (make=cloud-tpu)",
+        *("duty_cycle", "memory_used", "memory_total", "duty_cycle_node", "tensorcore_utilization"),
+        labels="accelerator_id",
+        matcher='make="cloud-tpu"',
+    ),
+    *_OTHER_ACCELERATORS,
     Generation(
         name="nvidia-alibaba",
         title="Alibaba's gpu-prometheus-exporter (nvidia_gpu_*)",
@@ -365,7 +483,21 @@ GENERATIONS = (
             if metric not in _QUEUE
         },
         required_labels=frozenset({"model_name"}),
+        matcher='gateway_pod=""',
+        own_series=frozenset({"gpu_cache_usage_perc"}),
+        rival="npu_cache_usage_perc",
     ),
+    Generation(
+        name="aibrix-gateway",
+        title="AIBrix's gateway, which repeats the series of engines (`gateway_pod`)",
+        preset="",
+        server=True,
+        other_series=("num_requests_waiting", "num_requests_running"),
+        matcher='gateway_pod!=""',
+        repeats="it repeats series of the engines, so no preset reads them. Scrape the engines; "
+        'rules of your own need {gateway_pod=""}',
+    ),
+    *_OTHER_SERVERS,
     Generation(
         name="lmdeploy",
         title="LMDeploy (lmdeploy:*)",
@@ -418,16 +550,20 @@ GENERATIONS = (
         server=True,
         external=True,
         fields={
-            "inference_pool_requests_waiting": ("llm_d_router_epp_info",),
-            "inference_pool_requests_waiting_average": ("llm_d_router_epp_average_queue_size",),
+            "inference_pool_requests_waiting": ("llm_d_epp_info",),
+            "inference_pool_requests_waiting_average": ("llm_d_epp_average_queue_size",),
             "inference_pool_kv_cache_utilization_average": (
-                "llm_d_router_epp_average_kv_cache_utilization",
+                "llm_d_epp_average_kv_cache_utilization",
             ),
         },
         other_names={
-            "llm_d_router_epp_info": ("inference_extension_info",),
-            "llm_d_router_epp_average_queue_size": ("inference_pool_average_queue_size",),
-            "llm_d_router_epp_average_kv_cache_utilization": (
+            "llm_d_epp_info": ("llm_d_router_epp_info", "inference_extension_info"),
+            "llm_d_epp_average_queue_size": (
+                "llm_d_router_epp_average_queue_size",
+                "inference_pool_average_queue_size",
+            ),
+            "llm_d_epp_average_kv_cache_utilization": (
+                "llm_d_router_epp_average_kv_cache_utilization",
                 "inference_pool_average_kv_cache_utilization",
             ),
         },
@@ -458,6 +594,18 @@ OLD_NAMES_OF: Mapping[str, str] = {
 """Series -> its name in later releases of the same server."""
 SERVER_SERIES = frozenset[str]().union(*(each.series for each in GENERATIONS if each.server))
 """The series of model servers and gateways."""
+LOAD = tuple(
+    sorted(
+        {
+            name
+            for each in GENERATIONS
+            if each.server and each.fields
+            for series in next(iter(each.fields.values()))
+            for name in (series, *each.other_names.get(series, ()))
+        }
+    )
+)
+"""One series of each model server and gateway, under all its names."""
 SERIES = tuple(sorted(frozenset[str]().union(*(each.series for each in GENERATIONS))))
 """All series that identify a generation or that presets read."""
 
@@ -478,3 +626,16 @@ LABELS = tuple(
     )
 )
 """All labels that matter to the detection."""
+
+
+def matchers(names: Collection[str]) -> tuple[str, ...]:
+    """Return the matchers that decide whose series of these `names` are."""
+    return tuple(
+        sorted(
+            {
+                each.matcher
+                for each in GENERATIONS
+                if each.matcher and not each.series.isdisjoint(names)
+            }
+        )
+    )

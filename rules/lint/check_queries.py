@@ -21,10 +21,11 @@ from rules.errors import (
 )
 from rules.exporters import generations
 from rules.kinds import NAMESPACES, NODES, PODS, GroupResource, Kinds
-from rules.lint import counters, gauges
+from rules.lint import counters, gauges, means
 from rules.mapping import BoundMapping
+from rules.query import nature
 from rules.query.clauses import CHOOSES_SAMPLES
-from rules.ruleset import QUERY_FIELDS, CompiledResourceRules, CompiledRule
+from rules.ruleset import CompiledResourceRules, CompiledRule, uses
 from rules.syntax import Aggregation, Expression, VectorSelector, bare, walk
 from rules.template import Template
 
@@ -51,15 +52,16 @@ def check_rule(compiled: CompiledRule, bound: BoundMapping) -> Iterator[Problem]
     expressions = list(_parsed(renderings))
     if message := _unusable(query, renderings):
         yield where.warning("metricsQuery", message)
-    if not _uses(query, "LabelMatchers") and (message := _unmatched(compiled, bound, expressions)):
+    if not uses(query, "LabelMatchers") and (message := _unmatched(compiled, bound, expressions)):
         yield where.warning("metricsQuery", message)
-    if compiled.section == "externalRules" and _is_average(compiled, bound):
+    if compiled.section == "externalRules" and (what := _mean(expressions)):
+        remedy = "Use type Value" + (", or sum here" if "average" in what else "")
         yield where.warning(
             "metricsQuery",
-            "averages all series into one value. With target type AverageValue, an HPA divides it "
-            "by the number of replicas and rarely scales above two. Use type Value, or sum here",
+            f"{what}. With target type AverageValue, an HPA divides it by the number of replicas "
+            f"and rarely scales above two. {remedy}",
         )
-    if compiled.section == "rules" and not _uses(query, "GroupBy", "GroupBySlice"):
+    if compiled.section == "rules" and not uses(query, "GroupBy", "GroupBySlice"):
         dropped = _dropped(compiled, bound, labels)
         if dropped and any(map(_drops_labels, expressions)):
             described = ", ".join(map(str, bound.associations(dropped)))
@@ -83,7 +85,8 @@ def check_rule(compiled: CompiledRule, bound: BoundMapping) -> Iterator[Problem]
     for series in _rated(expressions):
         if gauges.is_gauge(series):
             yield where.warning("metricsQuery", gauges.warning(series))
-    for message in dict.fromkeys(itertools.chain(*map(counters.problems, expressions))):
+    every = itertools.chain(*map(counters.problems, expressions), *map(means.problems, expressions))
+    for message in dict.fromkeys(every):
         yield where.warning("metricsQuery", message)
     yield from _unlike_series(compiled)
     averaged = compiled.section == "rules" and compiled.config.aggregate == "avg"
@@ -179,7 +182,7 @@ def raw(compiled: CompiledRule, bound: BoundMapping) -> list[str]:
 
 def reads_series(compiled: CompiledRule) -> bool:
     """Return whether the query depends on which series of `seriesQuery` is served."""
-    return _uses(compiled.query, "Series")
+    return uses(compiled.query, "Series")
 
 
 def check_resource_rules(compiled: CompiledResourceRules, kinds: Kinds) -> Iterator[Problem]:
@@ -218,14 +221,8 @@ def _resource_query(
             "every request reads the samples of the whole cluster",
         ),
     ):
-        if not _uses(query, *fields):
+        if not uses(query, *fields):
             yield where.warning(path, f"does not use <<.{fields[0]}>>: {consequence}")
-
-
-def _uses(query: Template, *fields: str) -> bool:
-    """Return whether the template uses one of `fields`."""
-    rest = {name: type_ for name, type_ in QUERY_FIELDS.items() if name not in fields}
-    return bool(query.unknown_fields(rest))
 
 
 def _unmatched(
@@ -373,9 +370,8 @@ def _rated(expressions: Iterable[Expression]) -> list[str]:
     return sorted({name for each in expressions for name in counters.rated(each)})
 
 
-def _is_average(compiled: CompiledRule, bound: BoundMapping) -> bool:
-    """Return whether the query is the average of all selected series."""
-    for expression in map(bare, _parsed(_renderings(compiled, bound, ()))):
-        if isinstance(expression, Aggregation):
-            return expression.operator == "avg" and expression.labels is None
-    return False
+def _mean(expressions: Sequence[Expression]) -> str:
+    """Return what the value is if it does not grow with the number of pods; else empty."""
+    if any(map(means.is_plain_average, expressions)):
+        return "averages all series into one value"
+    return next((f"is a {found}" for each in expressions if (found := nature.of_tree(each))), "")

@@ -34,8 +34,9 @@ _QUANTILES = frozenset(("histogram_quantile", "quantile_over_time"))
 _CLAMPS = ("clamp", "clamp_max", "clamp_min")
 _ROUNDS = ("abs", "ceil", "floor", "round")
 _LABELS = ("label_join", "label_replace", "sort", "sort_desc")
-_OTHERS = ("max_over_time", "min_over_time", "scalar", "vector")
-_SAME_KIND = frozenset((*_CLAMPS, *_ROUNDS, *_LABELS, *_OTHERS))
+_OVER_TIME = ("avg_over_time", "last_over_time", "max_over_time", "min_over_time")
+_OTHERS = ("scalar", "vector")
+_SAME_KIND = frozenset((*_CLAMPS, *_ROUNDS, *_LABELS, *_OVER_TIME, *_OTHERS))
 """Functions whose value is of the kind of their first argument."""
 _CHOOSING = frozenset(("bottomk", "max", "min", "topk"))
 """Aggregations of which that is true."""

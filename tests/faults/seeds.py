@@ -240,8 +240,8 @@ _OF_EXPORTERS = (
     ),
     Fault(
         title="pods without GPU",
-        metric="util_idle",
-        live=('util_idle{namespace="default",pod="other"} 10',),
+        metric="gpu_util_idle",
+        live=('gpu_util_idle{namespace="default",pod="other"} 10',),
         query=PLAIN,
         cause="NotScraped",
         cure="uses (the device|no GPU)|requests a GPU",

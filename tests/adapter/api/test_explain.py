@@ -136,7 +136,16 @@ async def test_pods_that_a_rule_leaves_out_are_named_with_the_values_of_the_othe
 
 
 async def test_the_causes_are_those_of_the_api(served: Api) -> None:
-    for metric in ("divided", "dropped", "elsewhere", "own", "few", "idle", "compared", "refused"):
+    for metric in (
+        "divided",
+        "dropped",
+        "elsewhere",
+        "own_gpu",
+        "few",
+        "idle",
+        "compared",
+        "refused",
+    ):
         path = f"{PODS}/a/{metric}"
         _, answer = await served.get(path)
         found = await explain(served, path)

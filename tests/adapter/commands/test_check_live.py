@@ -108,7 +108,7 @@ def test_an_external_rule_is_tried(check: Check) -> None:
     )
 
     assert warnings == []
-    assert re.fullmatch(r"  queue_depth: 2 values, \d+ ms", answered)
+    assert re.fullmatch(r"  queue_depth: 2 values, 15 in all, \d+ ms", answered)
 
 
 NAMELESS = "'{__name__=~\"requests.*\"}'"
@@ -255,12 +255,12 @@ def test_a_counter_is_known_by_its_type(check: Check, series: str) -> None:
     assert check(seriesQuery=series, metricsQuery=f"'{rate}'")[2] == []
 
 
-def test_an_external_metric_without_a_value_is_not_said_to_have_series(check: Check) -> None:
+def test_the_cause_of_an_external_metric_without_a_value_is_given(check: Check) -> None:
     query = "'sum(<<.Series>>{<<.LabelMatchers>>} > 100)'"
 
     _, _, warnings = check("externalRules", resources="{namespaced: false}", metricsQuery=query)
 
-    assert "returns no value of gpu_util: its series are of other namespaces, or" in warnings[0]
+    assert "returns no value of gpu_util: gpu_util has 4 series, but the query has" in warnings[0]
 
 
 def test_a_percentage_that_is_a_share_of_one_gives_a_warning(check: Check) -> None:

@@ -225,8 +225,7 @@ TWO = explanation.first([("a=x", "2"), ("a=y", "3")])
             "values",
             (
                 "duty_cycle of pods/* in namespace default has the value 23500m for bert-0, but "
-                "NotScraped: they use no GPU. Check that the pod requests a GPU, and the targets "
-                "in Prometheus"
+                "NotScraped: they use no GPU. Look at the targets in Prometheus"
             ),
         ),
         (

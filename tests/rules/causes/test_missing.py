@@ -326,7 +326,7 @@ EXTERNAL = {
     "no external rules": (
         inventory(UTIL, listed=[["gpu_util pod"]]),
         "queue",
-        [("NoRule", "no external rule is loaded. Set --config")],
+        [("NoRule", "1 rule for custom metrics, but none for external ones is loaded. Add rules")],
     ),
     "no series": (
         inventory(external=[UTIL], listed=[[]]),

@@ -45,9 +45,34 @@ TARGETS = vector(1, job="gpu", instance="x:1")
     [
         ({}, Reason.NO_SAMPLE, "did not answer the queries for the cause: run `sum by (pod)"),
         (
-            {**EMPTY, "answer": vector(1, pod="z")},
+            {**EMPTY, "answer": vector(1, pod="z"), "here": vector(2)},
             Reason.NO_SAMPLE,
-            "the label pod of the result of its query is z, which is not requested",
+            "the label pod of the result of its query is z, and none is for pods a, b",
+        ),
+        (
+            {**EMPTY, "answer": vector(1, pod="z"), "named": vector(1)},
+            Reason.NOT_SCRAPED,
+            "and none is for pods a, b",
+        ),
+        (
+            {**EMPTY, "answer": vector(1, pod="ns/a")},
+            Reason.LABELS_MISSING,
+            "the label pod is ns/a, which is not exactly the name a",
+        ),
+        (
+            {**EMPTY, "answer": (), "histograms": vector(2)},
+            Reason.NO_SAMPLE,
+            "its query returned 2 native histograms for pods a, b",
+        ),
+        (
+            {**EMPTY, "excluded": vector(2)},
+            Reason.NO_SAMPLE,
+            "gpu_util has 2 series for pods a, b in namespace default, but not with the matchers",
+        ),
+        (
+            {**EMPTY, "named": vector(2), "foreign": (), "mapped": vector(3)},
+            Reason.NOT_SCRAPED,
+            "3 series of gpu_util have the label exported_pod, and none is for pods a, b",
         ),
         ({**EMPTY, "answer": vector(1, pod="a")}, Reason.NO_SAMPLE, "has one now. Retry"),
         ({**EMPTY, "every": ()}, Reason.NO_SERIES, "Prometheus has no series of gpu_util now"),
@@ -123,7 +148,11 @@ def test_the_most_specific_cause_that_the_results_prove(results, reason, sentenc
         ({}, Reason.SAMPLE_TOO_OLD, "is more than 1h old, which is beyond `maxSampleAge` (60 s)"),
         ({"newest": vector(NOW - 60)}, Reason.NO_SAMPLE, "has one now. Retry"),
         ({"answer": vector("NaN", pod="a")}, Reason.NOT_FINITE, "returned NaN for pods a, b"),
-        ({"answer": vector(1, pod="z")}, Reason.NO_SAMPLE, "pod of the result of its query is z"),
+        (
+            {"answer": vector(1, pod="z"), "here": vector(1)},
+            Reason.NO_SAMPLE,
+            "pod of the result of its query is z",
+        ),
     ],
 )
 def test_a_value_of_old_samples_is_missing_because_of_their_age(results, reason, sentence):
@@ -139,10 +168,14 @@ def test_a_value_of_old_samples_is_missing_because_of_their_age(results, reason,
 def test_targets_are_queried_only_if_series_ended():
     question, of_targets = asked(), {"targets", "up", "first", "count"}
 
-    assert set(samples.further(question, EMPTY)) == {"present"}
-    assert samples.further(question, {**EMPTY, "here": vector(1)}) == {}
+    of_labels = {"present", "excluded", "mapped"}
+    assert set(samples.further(question, EMPTY)) == of_labels
+    of_scrapes = {"scrapes", "first", "latest"}
+    assert set(samples.further(question, {**EMPTY, "here": vector(1)})) == of_scrapes
+    answered = {**EMPTY, "here": vector(1), "answer": vector(1, pod="a")}
+    assert samples.further(question, answered) == {}
     assert samples.further(question, {"here": ()}) == {}
-    assert set(samples.further(question, {**EMPTY, "last": vector(1)})) == {"present", *of_targets}
+    assert set(samples.further(question, {**EMPTY, "last": vector(1)})) == {*of_labels, *of_targets}
     assert set(samples.further(question, {**EMPTY, "every": ()})) == {
         "last",
         "scraped",

@@ -223,7 +223,7 @@ TIME, SELECTOR = "request_duration_seconds_sum", "{<<.LabelMatchers>>}"
     ("query", "message"),
     [
         (f"sum(x_total{SELECTOR}) by (<<.GroupBy>>)", "takes the value of x_total"),
-        (f"sum(a{SELECTOR} / x_total{SELECTOR}) by (pod)", "takes the value of x_total"),
+        (f"max(a{SELECTOR} / x_total{SELECTOR}) by (pod)", "takes the value of x_total"),
         (f"sum(delta(x_total{SELECTOR}[1m])) by (pod)", "computes delta() of x_total"),
         (f"sum(rate({TIME}{SELECTOR}[1m]) / 1000) by (pod)", f"computes a rate of {TIME}"),
         (f"sum(up{SELECTOR}) by (<<.GroupBy>>, model)", "groups also by model"),
@@ -382,14 +382,62 @@ def test_an_external_rule_gives_no_warning(resources):
 @pytest.mark.parametrize(
     "query",
     [
-        "avg by (queue) (<<.Series>>{<<.LabelMatchers>>})",
         "sum(avg(<<.Series>>{<<.LabelMatchers>>}) > 1)",
         "avg_over_time(<<.Series>>{<<.LabelMatchers>>}[1m])",
-        "quantile(0.9, <<.Series>>{<<.LabelMatchers>>})",
     ],
 )
-def test_an_average_by_a_label_or_inside_another_function_gives_no_warning(query):
+def test_an_average_inside_another_function_gives_no_warning(query):
     assert _warnings(_rule(metricsQuery=f"'{query}'"), section="externalRules") == []
+
+
+@pytest.mark.parametrize(
+    ("query", "kind"),
+    [
+        ("avg by (queue) (<<.Series>>{<<.LabelMatchers>>})", "mean"),
+        ("(avg(<<.Series>>{<<.LabelMatchers>>})) or vector(0)", "mean"),
+        ("avg_over_time(avg(<<.Series>>{<<.LabelMatchers>>})[5m:15s])", "mean"),
+        ("quantile(0.9, <<.Series>>{<<.LabelMatchers>>})", "percentile"),
+        ("sum(<<.Series>>{<<.LabelMatchers>>}) / sum(limit{<<.LabelMatchers>>})", "ratio"),
+    ],
+)
+def test_a_value_that_does_not_grow_with_the_replicas_gives_a_warning(query, kind):
+    ((_, message),) = _warnings(_rule(metricsQuery=f"'{query}'"), section="externalRules")
+
+    assert message.startswith(f"is a {kind}. With target type AverageValue, an HPA divides it")
+    assert message.endswith("Use type Value")
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ("avg by (pod) (a{X} / b{X})", "averages the quotients of series"),
+        ("sum by (pod) (a{X} / clamp_min(b{X}, 1))", "adds up the quotients of series"),
+        ("sum by (pod) (a{X}) / (1 + sum by (pod) (b{X}))", "adds 1 to the divisor"),
+        (
+            "avg by (pod) (histogram_quantile(0.9, sum by (pod,le) (rate(a_bucket{X}[5m]))))",
+            "averages percentiles",
+        ),
+    ],
+)
+def test_a_mean_of_ratios_or_percentiles_gives_a_warning(query, message):
+    text = query.replace("X", "<<.LabelMatchers>>")
+
+    ((_, found),) = _warnings(_rule(metricsQuery=f"'{text}'"))
+
+    assert found.startswith(message)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "sum by (pod) (a{X}) / sum by (pod) (b{X})",
+        "sum by (pod) (a{X} / 1024)",
+        "sum by (pod) (a{X}) / (sum by (pod) (b{X}) + 0.001)",
+        "max by (pod) (a{X} / b{X})",
+    ],
+)
+def test_a_ratio_of_sums_or_of_one_series_gives_no_warning(query):
+    assert _warnings(_rule(metricsQuery=f"'{query.replace('X', '<<.LabelMatchers>>')}'")) == []
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,188 @@
+"""The right answers to the cases from public reports, so that lines.txt holds no wrong sentence.
+
+Each case has words that its section must have, and words that it must not have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from tests.golden import lines
+from tests.golden.cases import CASES
+
+GOLDEN = lines.sections(lines.FILE.read_text())
+_NO_PRESET = "no preset reads these series. Write rules for them, and load them with --config"
+_RATIO = "With target type AverageValue, an HPA divides it by the number of replicas"
+_QUOTIENTS = "averages the quotients of series, in which each series counts the same"
+
+RIGHT: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "01-double-scrape": (
+        ("v-0: 5\n", "v-0: 8\n", "v-0: 100\n", "proposes 1 replica", "2 targets for one pod"),
+        ("v-0: 10\n", "v-0: 16\n", "v-0: 200\n"),
+    ),
+    "01-ranks-on-two-ports": (
+        ("r-0: 7\n", "2 targets for one pod", "on different ports"),
+        ("r-0: 14\n", "r-0: 4\n"),
+    ),
+    "01-own-rule-adds-two-scrapes": (
+        ("t-0: 2\n", "but there are 2 targets for one pod, which report the same"),
+        ("Nothing to do",),
+    ),
+    "03-llm-d-picker-both-names": (("}: 17\n", "}: 4\n", "}: 60\n"), ("404",)),
+    "03-llm-d-picker-new-names": (("}: 17\n", "}: 4\n", "}: 60\n"), ("404", "is loaded")),
+    "03-llm-d-picker-old-names": (("}: 17\n", "}: 4\n", "}: 60\n"), ("404",)),
+    "04-keda-paused": (("KEDA is paused", "no such file"), (": same: ",)),
+    "06-gke-tpu": (
+        ("GKE's device plugin for TPUs (make=cloud-tpu)", _NO_PRESET, "No preset matches."),
+        ("--preset=gpu-gke-plugin", "uses no GPU"),
+    ),
+    "06-gke-gpus-and-tpus": (
+        ("g-0: 40\n", "GKE's device plugin for TPUs", _NO_PRESET, "--preset=gpu-gke-plugin"),
+        ("uses no GPU",),
+    ),
+    "08-external-sum-of-percentiles": (
+        ("without a selector adds up to 7", "by its name a percentile, which no sum is"),
+        (),
+    ),
+    "08-external-sum-of-means": (("which no sum is",), ()),
+    "10-ratio-as-average-value": (
+        (
+            f"out/values.yaml:8:19: warning: rules.external[0].metricsQuery: is a mean. {_RATIO}",
+            *(
+                f"variants.yaml:{line}:{column}: warning: externalRules[{line - 2}].metricsQuery: "
+                f"{found}. {_RATIO}"
+                for line, column, found in (
+                    (2, 96, "averages all series into one value"),
+                    (3, 98, "is a mean"),
+                    (4, 100, "is a mean"),
+                    (5, 92, "is a ratio"),
+                    (6, 101, "is a percentile"),
+                    (8, 94, "is a mean"),
+                    (9, 94, "is a ratio"),
+                    (10, 97, "averages all series into one value"),
+                )
+            ),
+        ),
+        ("externalRules[5]",),
+    ),
+    "12-selector-without-label-matchers": (
+        ("{}: 55\n", "the selector `team=a` has no effect"),
+        ("Nothing to do",),
+    ),
+    "12-selector-of-an-hpa": (
+        ("the selector of all_load has no effect", "the selector `zone=b` has no effect"),
+        ("Nothing to do",),
+    ),
+    "14-mean-of-ratios": (
+        ("tr-0: 90k\n", "tr-0: 90\n", _QUOTIENTS, "adds 1 to the divisor"),
+        ("warning: rules[2]",),
+    ),
+    "14-mean-of-percentiles": (
+        ("averages percentiles", "adds up the quotients", "is a ratio", "adds 1 to the divisor"),
+        ("externalRules[4]",),
+    ),
+    "16-native-histogram-result": (
+        (
+            "v-0: 1850m\n",
+            "v-1: 3900m\n",
+            "its query returned 2 native histograms for pods v-0, v-1",
+            "externalRules[0] (rules.yaml:32): its query returned 1 native histogram",
+            "llm_request_latency_seconds is a native histogram in Prometheus",
+        ),
+        ("the query has no result", "X-Scope-OrgID"),
+    ),
+    "16-native-histogram-of-latency": (
+        ("wait_seconds is a native histogram", "returned 1 native histogram"),
+        ("Check that the exporter is scraped",),
+    ),
+    "18-model-server-not-scraped": (("for pod v-1 in namespace llm: it is not scraped",), ("GPU",)),
+    "18-series-of-an-ingress": (
+        ("the series are of ha-0 in namespace ingress", "`type: Object`"),
+        ("GPU",),
+    ),
+    "18-label-nearly-the-name": (
+        ("the label pod is llm/v-0, which is not exactly the name v-0",),
+        ("GPU", "honorLabels"),
+    ),
+    "20-dra-without-pod-labels": (
+        ("KUBERNETES_ENABLE_DRA=true", "kubernetesDRA.enabled", "read access to resourceslices"),
+        ("honorLabels", "A container without"),
+    ),
+    "20-some-nodes-with-claims": (("v-0: 60\n", "none is for pod v-1"), ("honorLabels",)),
+    "22-not-requested-but-it-is": (
+        ("s-0: 2500m\n", "NotScraped: ", "none is for pod s-1"),
+        ("not requested", "uses no GPU"),
+    ),
+    "22-sibling-without-series": (
+        ("b-0: 4\n", "none is for pod b-1", "the series are of b-0 in namespace jobs"),
+        ("not requested", "uses no GPU"),
+    ),
+    "24-ray-serve": (("vLLM in Ray (ray_vllm_*)", _NO_PRESET), ("finds the one that fits",)),
+    "24-mindie": (("MindIE", _NO_PRESET), ("NIM",)),
+    "24-gateway-repeats-engines": (("n-0: 3\n", "AIBrix's gateway"), ("n-0: 6\n",)),
+    "26-amd": (("AMD's device-metrics-exporter", _NO_PRESET), ("Check that one is deployed",)),
+    "26-gaudi": (("Intel Gaudi's exporter", _NO_PRESET), ("Check that one is deployed",)),
+    "26-intel": (("Intel's XPU Manager", _NO_PRESET), ("Check that one is deployed",)),
+    "26-neuron": (("AWS's neuron-monitor", _NO_PRESET), ("Check that one is deployed",)),
+    "26-ascend": (("Ascend's npu-exporter", _NO_PRESET, "--preset=gpu-dcgm\n"), ()),
+    "28-or-zero-hides-short-range": (
+        (
+            "the range 15s is shorter than two scrapes: the series have one sample each 15 s",
+            "{}: 0\n",
+            "has the value 0 (oldest sample: ",
+            "ext_load: the value is only that of `or vector(...)`",
+        ),
+        ("Nothing to do",),
+    ),
+    "28-default-inside": (
+        (
+            "the value is only that of `or vector(...)`",
+            "the range 20s is shorter than two scrapes",
+            "steady in namespace llm has the value 4",
+        ),
+        (),
+    ),
+    "30-shapes-of-hpas": (
+        (
+            "b-v2beta1: autoscaling/v2beta1 is not served since Kubernetes 1.25",
+            "c-selector-string: metrics[0]: selector is the text model=llama",
+            "d-pods-value: metrics[0]: type Pods needs averageValue",
+            "e-object: metrics[0]: describedObject: Deployment is in apps/v1",
+            "e-object: behavior.scaleDown.tolerance is -0.1, and must not be negative",
+            "f-colon: no rule in these files produces vllm:num_requests_waiting",
+            "produces prometheus.googleapis.com|vllm:num_requests_running|gauge",
+        ),
+        ("a-type-utilization",),
+    ),
+    "30-more-shapes": (
+        (
+            "a-v2beta2: autoscaling/v2beta2 is not served since Kubernetes 1.26",
+            "b-group: scaleTargetRef: Deployment is in apps/v1, not in extensions/v1beta1",
+            "minReplicas 4 is above maxReplicas 3",
+            "c-utilization: metrics[0]: type Pods needs averageValue",
+            "produces queue_depht; did you mean queue_depth?",
+        ),
+        (),
+    ),
+}
+"""Case -> words that its section has, and words that it does not have."""
+_ELSEWHERE = {"08-external-below-zero"}
+"""Cases whose sentences tests/rules/hpa holds."""
+
+
+def test_each_case_from_a_report_has_its_right_words():
+    assert {f"report: {each}" for each in {*RIGHT, *_ELSEWHERE}} == {
+        each for each in CASES if each.startswith("report: ")
+    }
+
+
+@pytest.mark.parametrize("case", RIGHT)
+def test_a_case_from_a_report_is_answered_rightly(case):
+    present, absent = RIGHT[case]
+    section = GOLDEN[f"report: {case}"]
+    text = " ".join(section.split())
+
+    assert [each for each in present if each not in section and each not in text] == []
+    assert [each for each in absent if each in section or each in text] == []
