@@ -33,7 +33,7 @@ def _limit(value: int, unit: str, what: str, beyond: str) -> int:
 HPA_TEXT = 256
 """Bytes of the metrics of an HPA, as JSON, that count at least as one metric."""
 _REFUSED = "the ConfigMap is refused"
-_SHARED = "the youngest beyond the share of their namespace are refused"
+_SHARED = "the youngest beyond their namespace's share are refused"
 _WAIT = "further requests wait"
 
 
@@ -49,6 +49,7 @@ class Limits:
     )
     team_rules: int = _limit(100, "rules", "one namespace", "the youngest ConfigMaps are refused")
     team_rules_all: int = _limit(1_000, "rules", "all namespaces together", _SHARED)
+    team_values: int = _limit(20_000, "values", "one file, aliases expanded", _REFUSED)
     team_series: int = _limit(
         100, "names", "series that one rule selects", "the rule has no metrics"
     )
@@ -69,17 +70,18 @@ class Limits:
         250, "characters", "the name of one metric", "the metric does not exist"
     )
     team_template_actions: int = _limit(200, "actions", "one template", _REFUSED)
+    team_template_steps: int = _limit(2_000, "steps", "one rendering", "the request fails")
     team_query: int = _limit(
         16 << 10,
         "characters",
         "`seriesQuery`, and one query without the names of its request",
-        "the ConfigMap is refused, or the request that leads to the query",
+        "the ConfigMap or the request is refused",
     )
     team_query_depth: int = _limit(
         50,
         "levels",
-        "nesting of operators, functions and parentheses in one query",
-        "the ConfigMap is refused, or the request that leads to the query",
+        "nested operators, functions and parentheses in one query",
+        "the ConfigMap or the request is refused",
     )
     team_requests: int = _limit(1, "at a time", "requests to Prometheus for one namespace", _WAIT)
     team_requests_all: int = _limit(
@@ -98,7 +100,7 @@ class Limits:
         20_000,
         "metrics",
         f"all HPAs together; each {HPA_TEXT} bytes of JSON count as a metric",
-        "the youngest beyond the share of their namespace are not watched",
+        "the youngest beyond their namespace's share are not watched",
     )
     hpa_metric_text: int = _limit(
         4 << 10, "bytes", "one metric of an HPA, as JSON", "the metric is not watched"

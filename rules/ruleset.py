@@ -39,8 +39,6 @@ QUERY_FIELDS: Mapping[str, type] = {
 """Fields of the data of a query template, each with its type."""
 
 _TEMPLATE = "resources.template"
-_SHARE_OF_TEAMS = 0.02
-"""Of the time in which a template is rendered: 0.1 s, in which the server does nothing else."""
 _T = TypeVar("_T")
 
 
@@ -272,7 +270,8 @@ class _Compiler:
                 minimal=True,
                 beyond=f"the namespace {team.limits.exceeded('team_pattern_memory')}",
             )
-            self._max_name, self._share = team.limits.team_metric_name, _SHARE_OF_TEAMS
+            self._max_name = team.limits.team_metric_name
+            self._share = team.limits.team_template_steps / template.MAX_STEPS
         self._invalid = {
             (problem.file, ancestor)
             for problem in problems

@@ -27,8 +27,6 @@ SOURCE = "teams"
 """Name of the client of Prometheus that has limits of its own, so that it delays no other rules."""
 QUERY_TIMEOUT = 5.0
 """Seconds."""
-_MAX_NODES = 20_000
-"""Values of one file, with those that aliases repeat."""
 _SUFFIXES = (".yaml", ".yml")
 
 
@@ -137,7 +135,9 @@ def metrics(view: Catalog) -> Iterator[Metric]:
 
 
 def _parse(text: str, file: str, team: Team) -> config.Parsed:
-    node, invalid = yaml.load(text, file=file, max_nodes=_MAX_NODES)
+    node, invalid = yaml.load(
+        text, file=file, max_nodes=team.limits.team_values, way_back="--limit=team-values=NUMBER"
+    )
     if node is None and invalid:
         return None, invalid
     parsed, problems = config.parse_node(node, file=file, problems=invalid)

@@ -111,15 +111,15 @@ def join(path: str, key: str) -> str:
 
 
 def load(
-    data: str | bytes, *, file: str, max_nodes: int = MAX_NODES
+    data: str | bytes, *, file: str, max_nodes: int = MAX_NODES, way_back: str = ""
 ) -> tuple[Node | None, tuple[Problem, ...]]:
     """Parse the first document of `data`; bytes are UTF-8.
 
-    It has at most `max_nodes` values once aliases are expanded. Returns None for an empty
-    document, and for invalid YAML, which is a single error. Other problems are duplicate keys, keys
-    and tags that do not fit, and documents after the first.
+    It has at most `max_nodes` values once aliases are expanded, which `way_back` raises. Returns
+    None for an empty document, and for invalid YAML, which is a single error. Other problems are
+    duplicate keys, keys and tags that do not fit, and documents after the first.
     """
-    builder = _Builder(file, max_nodes)
+    builder = _Builder(file, max_nodes, way_back)
     nodes = builder.load(data, every=False)
     return next(iter(nodes), None), tuple(builder.problems)
 
@@ -134,11 +134,12 @@ def load_all(data: str | bytes, *, file: str) -> tuple[tuple[Node, ...], tuple[P
 class _Composer(Composer, CParser, Resolver):
     """PyYAML's composer on libyaml's parser. Limits depth and aliases; anchors may be redefined."""
 
-    def __init__(self, text: str, max_nodes: int) -> None:
+    def __init__(self, text: str, max_nodes: int, way_back: str) -> None:
         CParser.__init__(self, text)
         Composer.__init__(self)
         Resolver.__init__(self)
         self._max_nodes = max_nodes
+        self._cure = f"use fewer aliases{f', or {way_back}' if way_back else ''}"
         self._depth = 0
         self._sizes: dict[int, int] = {}
         """id of a finished node -> the number of its nodes, aliases expanded."""
@@ -167,7 +168,7 @@ class _Composer(Composer, CParser, Resolver):
         elif id(node) not in self._sizes:
             raise _error(f"the value of &{event.anchor} contains *{event.anchor}", event)
         if self._sizes[id(node)] > self._max_nodes:
-            message = f"aliases expand to more than {self._max_nodes} values: use fewer aliases"
+            message = f"aliases expand to more than {self._max_nodes} values: {self._cure}"
             raise _error(message, event)
         return node
 
@@ -175,8 +176,8 @@ class _Composer(Composer, CParser, Resolver):
 class _Builder:
     """Converts the nodes of one file and collects its problems."""
 
-    def __init__(self, file: str, max_nodes: int = MAX_NODES) -> None:
-        self._max_nodes = max_nodes
+    def __init__(self, file: str, max_nodes: int = MAX_NODES, way_back: str = "") -> None:
+        self._max_nodes, self._way_back = max_nodes, way_back
         self.problems: list[Problem] = []
         self._file = file
         self._text = ""
@@ -222,7 +223,7 @@ class _Builder:
     def _documents(self, text: str, *, every: bool) -> list[Node]:
         self._text = text
         hidden = _ESCAPED_QUOTE.sub(rf"\1{_BACKSLASH}'", text)
-        composer = _Composer(_FINAL_COLON.sub(_COLON, hidden), self._max_nodes)
+        composer = _Composer(_FINAL_COLON.sub(_COLON, hidden), self._max_nodes, self._way_back)
         nodes: list[Node] = []
         while (every or not nodes) and composer.check_node():
             root = composer.get_node()

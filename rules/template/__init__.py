@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 
 from rules.template import analysis, execution, parser
 
+MAX_STEPS = execution.MAX_STEPS
 _ACTION = re.compile(r"<<.*?>>", re.DOTALL)
 
 

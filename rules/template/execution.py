@@ -13,7 +13,7 @@ from contextlib import suppress
 from rules import errors, quoting
 from rules.template import functions, nodes, parser, printf, values
 
-_MAX_STEPS = 100_000
+MAX_STEPS = 100_000
 """Maximum number of statements, loop iterations and operands in one rendering; takes less than a
 second."""
 _MAX_WORK = 8 << 20
@@ -58,7 +58,7 @@ class _Rendering:
         self._variables: list[tuple[str, object]] = [("$", data)]
         """Stack of names and values; the last variable of a name is the visible one."""
         self._steps = 0
-        self._max_steps = int(_MAX_STEPS * share)
+        self._max_steps = int(MAX_STEPS * share)
         self._work = 0
         self._max_work = int(_MAX_WORK * share)
 

@@ -21,6 +21,8 @@ SHARED = {
 }
 REACHED = {
     "team_config_maps": test_admission.test_the_oldest_config_maps_of_a_namespace_are_read,
+    "team_values": test_team_limits.test_values_that_aliases_repeat_are_limited,
+    "team_template_steps": test_team_limits.test_steps_of_a_template_are_limited,
     "team_series": test_teams.test_a_rule_of_too_many_series_has_no_metrics,
     "team_pattern_memory": (
         test_admission.test_rules_refused_for_their_patterns_take_nothing_of_the_rules

@@ -97,6 +97,30 @@ def test_a_limit_refuses_what_is_beyond_it_and_nothing_else(name):
     load(*rules(value + 1), limited=more)
 
 
+def test_values_that_aliases_repeat_are_limited():
+    rule = "- &rule {seriesQuery: m, metricsQuery: m, resources: {namespaced: false}}\n"
+    rules = [rule, *["- *rule\n"] * 9]
+    limited = Limits(team_values=75)
+
+    with pytest.raises(ConfigError, match=r"more than 75 values: .*--limit=team-values=NUMBER"):
+        load(*rules, limited=limited)
+    load(*rules, limited=Limits(team_values=150))
+
+
+def test_steps_of_a_template_are_limited():
+    query = "<<range $i, $e := .GroupBySlice>><<$e>><<$e>><<end>>"
+    (rule,) = load(text(query=query)).rules
+    source = Source(rule=rule, series="m", bindings=(BINDING,))
+    objects = Objects(namespaces=("a",), names=("p",))
+    few = load(text(query=query), limited=Limits(team_template_steps=3)).rules[0]
+
+    assert plan.unconfined(source, BINDING, objects, Selector()).text == "podpod"
+    with pytest.raises(PlanError, match="more than 3 steps"):
+        plan.unconfined(
+            Source(rule=few, series="m", bindings=(BINDING,)), BINDING, objects, Selector()
+        )
+
+
 def test_patterns_beyond_the_memory_of_a_namespace_are_refused():
     rule = text(pattern=r"\pL{9}")
     one = load(rule).pattern_memory
