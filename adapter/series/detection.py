@@ -19,7 +19,6 @@ from adapter.background import Backoff, Condition, gather_or_cancel, utc
 from adapter.clients.prometheus import Prometheus
 from adapter.series.lister import Lister
 from rules import promql
-from rules.causes import samples
 from rules.exporters import detect, generations
 
 log = logging.getLogger(__name__)
@@ -49,13 +48,15 @@ _RECENTLY_FOREIGN = (
 )
 _LOAD_OF_PODS = promql.with_matchers(_named(generations.LOAD), ('pod!=""',))
 _OF_PODS = f"{_LOAD_OF_PODS} and {_SAME_TARGET} up"
+_SCRAPE = "job, service, endpoint, prometheus, prometheus_replica, replica"
+"""Labels in which the targets of several scrapes of one port differ."""
 _KIND = "kind"
 """Label that tells the results of two queries apart that are sent as one."""
 _SCRAPES = " or ".join(
     f"label_replace(max by (__name__) (count by (__name__, namespace, pod{by}) "
     f"(group by (__name__, namespace, pod, instance{among}) ({_OF_PODS})) > 1), "
     f'"{_KIND}", "{kind}", "", "")'
-    for kind, by, among in (("targets", ", instance", f", {samples.SCRAPE}"), ("ports", "", ""))
+    for kind, by, among in (("targets", ", instance", f", {_SCRAPE}"), ("ports", "", ""))
 )
 # Grouped first: with several pods on one GPU, label_replace would yield duplicate series.
 _HOSTNAME_IS_POD = (

@@ -123,17 +123,14 @@ def ages(question: Question) -> Mapping[str, str]:
     """
     own = _selector(question, names=True, namespace=True)
     age = f"time() - timestamp({own})"
-    pod = "namespace, pod, instance"
     return {
         "series": f"count({own})",
         "newest": f"min({age})",
         "oldest": f"max({age})",
-        "targets": f"max(count by ({pod}) (group by ({pod}, {SCRAPE}) ({own})))",
+        # Of `up`, whose labels are those of targets: `service` of a series may be what it counts.
+        "targets": "max(count by (namespace, pod, instance) "
+        f'(up{{pod!=""}} and on (job, instance) {own}))',
     }
-
-
-SCRAPE = "job, service, endpoint, prometheus, prometheus_replica, replica"
-"""Labels in which the targets of several scrapes of one port differ."""
 
 
 def of_default(question: Question) -> Mapping[str, str]:

@@ -236,7 +236,11 @@ def _server(generation: Generation, observations: Observations) -> DetectedExpor
     }
     labels = _labels(live, observations.live)
     presets = (generation.preset,) if generation.preset else ()
-    replaced = bool(live & observations.honored)
+    # What a gateway repeats has the pods of the engines on purpose.
+    repeated = frozenset[str]().union(
+        *(_live(each, observations) for each in GENERATIONS if each.repeats)
+    )
+    replaced = bool((live & observations.honored) - repeated)
     return DetectedExporter(
         generation=generation,
         release="",
