@@ -109,14 +109,19 @@ class Client:
             )
         return reply
 
-    async def with_queries(self, observed: Observation) -> Observation:
-        """Return `observed` with the queries of sums that only their queries can judge."""
+    async def with_queries(self, observed: Observation, *, selectors: bool = False) -> Observation:
+        """Return `observed` with the queries of sums that only their queries can judge.
+
+        With `selectors`, also with what is remarkable about metrics that have a selector.
+        """
         proposals = list(observed.proposals)
         for index, (each, request) in enumerate(zip(proposals, observed.requests, strict=True)):
-            if request is not None and sums.needs_query(each):
+            selects = selectors and bool(each.metric.selector) and each.replicas is not None
+            if request is not None and (selects or sums.needs_query(each)):
                 with contextlib.suppress(CannotTellError):
                     queries = (await self.explanation(request)).get("queries") or [{}]
-                    proposals[index] = replace(each, query=str(queries[0].get("promql", "")))
+                    query, notes = str(queries[0].get("promql", "")), queries[0].get("notes")
+                    proposals[index] = replace(each, query=query, note="; ".join(notes or ()))
         return replace(observed, proposals=tuple(proposals))
 
     async def version(self) -> str:

@@ -72,6 +72,8 @@ class Proposal:
     """Values of the items of an external metric, whose sum counts."""
     query: str = ""
     """The query of an external metric, if it was looked up."""
+    note: str = ""
+    """What is remarkable about the value, if its explanation was looked up."""
     error: str = ""
 
 

@@ -115,7 +115,8 @@ def verdict(observation: Observation, decision: Decision, why: Sequence[str] = (
 
 def doubt_of(proposed: Proposal) -> str:
     """Return why a value is probably not what its author wants, and what to do; else empty."""
-    return sums.doubt(proposed) or units.doubt(proposed)
+    note = f"{proposed.metric.name}: {proposed.note}" if proposed.note else ""
+    return sums.doubt(proposed) or note or units.doubt(proposed)
 
 
 def _advice(hpa: Autoscaler, decision: Decision, *, scales: bool) -> str:

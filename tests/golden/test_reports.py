@@ -73,7 +73,11 @@ RIGHT: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("Nothing to do",),
     ),
     "12-selector-of-an-hpa": (
-        ("the selector of all_load has no effect", "the selector `zone=b` has no effect"),
+        (
+            "the selector of all_load has no effect",
+            "has the value 3 for web",
+            "all_load is 3 of 2. all_load: the selector `zone=b` has no effect",
+        ),
         ("Nothing to do",),
     ),
     "14-mean-of-ratios": (
