@@ -269,7 +269,7 @@ def _most_levels(tokens: _Tokens) -> int:
         elif each == ",":
             level.deepest, level.operators, level.inner = level.levels(), 0, 1
         else:
-            # The second character of ==, <= and >= is no operator of its own.
+            # The second character of ==, <= and >= does not count as an operator.
             equals = each == "=" and last not in {"=", "<", ">"}
             level.operators += equals or each.lower() in _OPERATORS
         last = each

@@ -1,8 +1,8 @@
-"""What became of the rules of teams: a document below each namespace.
+"""Document below each namespace with the state of its teams' rules.
 
-`/apis/custom.metrics.k8s.io/VERSION/namespaces/NS/teamrules` is a list of the resource `teamrules`
-to authorization, so a Role in the namespace grants it. It is no resource of discovery: no client
-can do anything with it but read this document.
+Authorization sees `/apis/custom.metrics.k8s.io/VERSION/namespaces/NS/teamrules` as a list of the
+resource `teamrules`, so a Role in the namespace grants it. Discovery does not list the resource:
+clients can only read this document.
 """
 
 from __future__ import annotations

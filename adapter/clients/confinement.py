@@ -1,6 +1,6 @@
 """Confines the requests of one namespace's rules: their text, number and answers.
 
-`prometheus` sends the requests. Whoever has the client of a namespace cannot send another one.
+`prometheus` sends the requests. The client of a namespace can send no other query.
 """
 
 from __future__ import annotations

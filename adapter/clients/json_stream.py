@@ -2,8 +2,8 @@
 
 It reads responses of the Prometheus API, such as `{"status": …, "data": [{…}, {…}], …}`, and never
 holds the whole array: bytes in, elements out. Raises Broken for a document that is not JSON or has
-another shape. An object in the array that is too long is left out, for whoever writes the labels of
-one series must not prevent that others are read.
+another shape. An object in the array that is too long is left out: the labels of one series must
+not prevent that others are read.
 """
 
 from __future__ import annotations

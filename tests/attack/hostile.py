@@ -15,7 +15,7 @@ from typing import Any
 Document = dict[str, Any]
 
 HOSTILE = "hostile"
-"""The namespace of whoever writes the objects."""
+"""The namespace of the attacker."""
 SELECTOR = "gpu-metrics-adapter/rules=team"
 QUERY = "max by (<<.GroupBy>>) (<<.Series>>{<<.LabelMatchers>>})"
 BOTH = {"namespace": {"resource": "namespace"}, "pod": {"resource": "pod"}}

@@ -296,7 +296,7 @@ def _status(url: str) -> int:
 
 @contextlib.contextmanager
 def series(folder: Path) -> Iterator[Prometheus]:
-    """Run Prometheus with the series of the cluster and of the teams, also those of later."""
+    """Run Prometheus with the series of the cluster and of the teams, and samples in the future."""
     with prometheus.run(folder) as running:
         for later in range(0, 900, 120):
             running.put(

@@ -28,7 +28,7 @@ _PORT = re.compile(r"(?<=127\.0\.0\.1:)\d{2,5}\b")
 _TOOK = re.compile(r"\b\d+(\.\d+)? ms\b")
 _STAMP = re.compile(r"\b20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 _STARTING = "health check first-relist"
-"""Log line of whoever asks too early."""
+"""Log line of a health check that is requested too early."""
 
 
 def normalized(text: str) -> str:
