@@ -14,6 +14,7 @@ from tests.golden.cases import CASES
 
 GOLDEN = lines.sections(lines.FILE.read_text())
 _NO_PRESET = "no preset reads these series. Write rules for them, and load them with --config"
+_UNHONORED = "scraped without honor_labels; `pod` is the exporter's own pod"
 _RATIO = "With target type AverageValue, an HPA divides it by the number of replicas"
 _QUOTIENTS = "averages the quotients of series, in which each series counts the same"
 
@@ -34,6 +35,14 @@ RIGHT: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "03-llm-d-picker-both-names": (("}: 17\n", "}: 4\n", "}: 60\n"), ("404",)),
     "03-llm-d-picker-new-names": (("}: 17\n", "}: 4\n", "}: 60\n"), ("404", "is loaded")),
     "03-llm-d-picker-old-names": (("}: 17\n", "}: 4\n", "}: 60\n"), ("404",)),
+    "03-llm-d-picker-two-pools": (
+        ("'a-epp'}: 17\n", "'b-epp'}: 0\n", "'a'}: 4\n", "'b'}: 9\n", "_current is 17 of 5"),
+        ("404", "adds up to", "missing"),
+    ),
+    "03-llm-d-picker-pool-at-zero": (
+        ("'p-epp'}: 6\n", "has 1 series, but the query has no result", "exit 1"),
+        ("'p'}: ", "is scraped"),
+    ),
     "04-keda-paused": (("KEDA is paused", "no such file"), (": same: ",)),
     "06-gke-tpu": (
         ("GKE's device plugin for TPUs (make=cloud-tpu)", _NO_PRESET, "No preset matches."),
@@ -42,6 +51,19 @@ RIGHT: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "06-gke-gpus-and-tpus": (
         ("g-0: 40\n", "GKE's device plugin for TPUs", _NO_PRESET, "--preset=gpu-gke-plugin"),
         ("uses no GPU",),
+    ),
+    "06-gke-tpu-nodes-alone": (
+        ("has those of GKE's device plugin for TPUs", _NO_PRESET, "No preset matches."),
+        ("--preset=gpu-gke-plugin", "uses no GPU"),
+    ),
+    "06-gke-tpus-beside-dcgm": (
+        (
+            "g-0: 60\n",
+            "GKE's device plugin for TPUs (make=cloud-tpu)",
+            f"{_UNHONORED} - {_NO_PRESET}",
+            "in this order:\n  --preset=gpu-dcgm\nexit 0",
+        ),
+        ("--preset=gpu-gke-plugin", "no exporter is detected"),
     ),
     "08-external-sum-of-percentiles": (
         ("without a selector adds up to 7", "by its name a percentile, which no sum is"),
@@ -68,6 +90,19 @@ RIGHT: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ),
         ("externalRules[5]",),
     ),
+    "10-mean-of-keda": (
+        (
+            "spec.triggers[0].metadata.query: the HPA divides this average or ratio",
+            "spec.triggers[1].metadata.query\n",
+            f"rules.external[0].metricsQuery: is a ratio. {_RATIO}",
+            "0 errors, 1 warning\n",
+        ),
+        ("rules.external[1]",),
+    ),
+    "10-ratio-beside-its-hpas": (
+        (f"externalRules[0].metricsQuery: is a ratio. {_RATIO}", "0 errors, 1 warning\n"),
+        ("warning: rules[0]",),
+    ),
     "12-selector-without-label-matchers": (
         ("{}: 55\n", "the selector `team=a` has no effect"),
         ("Nothing to do",),
@@ -80,6 +115,17 @@ RIGHT: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ),
         ("Nothing to do",),
     ),
+    "12-selector-that-works": (
+        (
+            "zone%3Db\n{}: 9\n",
+            "zone%3Dc\nno items\n",
+            "in namespace llm has the value 9 (oldest sample: ",
+            "Nothing to do",
+            'its other matchers and the metric selector; the query was `sum(queue{zone="c"',
+            "busy is 7 of 5. busy: the selector `zone=b` has no effect",
+        ),
+        ("queue: the selector", "externalRules[0] (rules.yaml:7) does not use"),
+    ),
     "14-mean-of-ratios": (
         ("tr-0: 90k\n", "tr-0: 90\n", _QUOTIENTS, "adds 1 to the divisor"),
         ("warning: rules[2]",),
@@ -87,6 +133,14 @@ RIGHT: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "14-mean-of-percentiles": (
         ("averages percentiles", "adds up the quotients", "is a ratio", "adds 1 to the divisor"),
         ("externalRules[4]",),
+    ),
+    "14-ratios-that-are-right": (
+        (
+            f"rules[0].metricsQuery: {_QUOTIENTS}",
+            "rules[1].metricsQuery: adds 1 to the divisor",
+            "0 errors, 2 warnings\n",
+        ),
+        tuple(f"warning: rules[{each}]" for each in range(2, 7)),
     ),
     "16-native-histogram-result": (
         (
@@ -102,6 +156,15 @@ RIGHT: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("wait_seconds is a native histogram", "returned 1 native histogram"),
         ("Check that the exporter is scraped",),
     ),
+    "16-native-histogram-of-a-service": (
+        (
+            "v-0: 1333m\n",
+            "v-0: 0\n",
+            "turn_seconds is a native histogram in Prometheus",
+            "has the value 1333m for v-0",
+        ),
+        ("is scraped", "turn_seconds_bucket` 0s ago"),
+    ),
     "18-model-server-not-scraped": (("for pod v-1 in namespace llm: it is not scraped",), ("GPU",)),
     "18-series-of-an-ingress": (
         ("the series are of ha-0 in namespace ingress", "`type: Object`"),
@@ -111,11 +174,28 @@ RIGHT: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("the label pod is llm/v-0, which is not exactly the name v-0",),
         ("GPU", "honorLabels"),
     ),
+    "18-workers-of-a-broker": (
+        (
+            "no items",
+            "rabbit-0: 240\n",
+            "for pods w-0, w-1 in namespace work: the series are of rabbit-0 in namespace mq",
+            "`type: Object`",
+            "work/w keeps 2 replicas",
+        ),
+        ("GPU", "honorLabels"),
+    ),
     "20-dra-without-pod-labels": (
         ("KUBERNETES_ENABLE_DRA=true", "kubernetesDRA.enabled", "read access to resourceslices"),
         ("honorLabels", "A container without"),
     ),
     "20-some-nodes-with-claims": (("v-0: 60\n", "none is for pod v-1"), ("honorLabels",)),
+    "20-claims-and-an-own-rule": (
+        (
+            "DCGM_FI_PROF_GR_ENGINE_ACTIVE has only the exporter's own pods",
+            "KUBERNETES_ENABLE_DRA=true and read access to resourceslices",
+        ),
+        ("honorLabels", "uses no GPU", "v-0: 0"),
+    ),
     "22-not-requested-but-it-is": (
         ("s-0: 2500m\n", "NotScraped: ", "none is for pod s-1"),
         ("not requested", "uses no GPU"),
@@ -123,6 +203,15 @@ RIGHT: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "22-sibling-without-series": (
         ("b-0: 4\n", "none is for pod b-1", "the series are of b-0 in namespace jobs"),
         ("not requested", "uses no GPU"),
+    ),
+    "22-services-of-a-template": (
+        (
+            "web: 40\n",
+            "has the value 40 for web (oldest sample: ",
+            "Nothing to do",
+            "for services api in namespace shop, but not with the matchers of `open_sessions{",
+        ),
+        ("not requested", "uses no GPU", "api: 3", "api: 40"),
     ),
     "24-ray-serve": (("vLLM in Ray (ray_vllm_*)", _NO_PRESET), ("finds the one that fits",)),
     "24-mindie": (("MindIE", _NO_PRESET), ("NIM",)),
@@ -132,6 +221,14 @@ RIGHT: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "26-intel": (("Intel's XPU Manager", _NO_PRESET), ("Check that one is deployed",)),
     "26-neuron": (("AWS's neuron-monitor", _NO_PRESET), ("Check that one is deployed",)),
     "26-ascend": (("Ascend's npu-exporter", _NO_PRESET, "--preset=gpu-dcgm\n"), ()),
+    "26-amd-and-cambricon": (
+        (
+            f"those of AMD's device-metrics-exporter (gpu_gfx_activity): {_NO_PRESET}",
+            f"those of Cambricon's mlu-exporter (mlu_*): {_NO_PRESET}",
+            "No preset matches.",
+        ),
+        ("Check that one is deployed", "uses no GPU"),
+    ),
     "28-or-zero-hides-short-range": (
         (
             "the range 15s is shorter than two scrapes: the series have one sample each 15 s",
@@ -148,6 +245,17 @@ RIGHT: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
             "steady in namespace llm has the value 4",
         ),
         (),
+    ),
+    "28-zero-that-is-true": (
+        (
+            "llm/spare\n{}: 3\n",
+            "external metric idle in namespace llm has the value 0 (oldest sample: ",
+            "Nothing to do",
+            "metricsQuery of externalRules[1] (rules.yaml:6): the query before it has no result",
+            "metricsQuery of externalRules[2] (rules.yaml:10): the query before it has no result",
+            "the range 10s is shorter than two scrapes",
+        ),
+        ("or vector(...)` in metricsQuery of externalRules[0]", "the range 2m is shorter"),
     ),
     "30-shapes-of-hpas": (
         (
@@ -170,6 +278,14 @@ RIGHT: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
             "produces queue_depht; did you mean queue_depth?",
         ),
         (),
+    ),
+    "30-targets-of-hpas": (
+        (
+            "a-external-utilization: metrics[0]: type External needs value or averageValue",
+            "b-as-external: no external rule in these files produces queue_length",
+            "c-quantity: '5 requests' is not a quantity",
+        ),
+        ("z-good",),
     ),
 }
 """Case -> words that its section has, and words that it does not have."""
