@@ -24,29 +24,30 @@ Samples = Sequence[tuple[int, float]]
 
 def encode(series: Iterable[tuple[Labels, Samples]]) -> bytes:
     """Return the body of a request, for series given by their labels with `__name__`."""
-    content = b"".join(_field(1, _series(*each)) for each in series)
-    return _uncompressed_snappy(content) if content else b"\0"
+    content = b"".join(field(1, _series(*each)) for each in series)
+    return uncompressed_snappy(content) if content else b"\0"
 
 
 def _series(labels: Labels, samples: Samples) -> bytes:
     """Encode prometheus.TimeSeries (prompb/types.proto)."""
     pairs = (
-        _field(1, _field(1, name.encode()) + _field(2, text.encode()))
+        field(1, field(1, name.encode()) + field(2, text.encode()))
         for name, text in sorted(labels.items())
     )
     points = (
-        _field(2, b"\x09" + struct.pack("<d", value) + b"\x10" + _varint(millis))
+        field(2, b"\x09" + struct.pack("<d", value) + b"\x10" + varint(millis))
         for millis, value in samples
     )
     return b"".join((*pairs, *points))
 
 
-def _field(number: int, content: bytes) -> bytes:
+def field(number: int, content: bytes) -> bytes:
     """Encode a length-delimited protobuf field."""
-    return bytes((number << 3 | 2,)) + _varint(len(content)) + content
+    return bytes((number << 3 | 2,)) + varint(len(content)) + content
 
 
-def _varint(number: int) -> bytes:
+def varint(number: int) -> bytes:
+    """Encode a protobuf varint, which is not negative."""
     encoded = bytearray()
     while number > 0x7F:
         encoded.append(number & 0x7F | 0x80)
@@ -54,6 +55,6 @@ def _varint(number: int) -> bytes:
     return bytes((*encoded, number))
 
 
-def _uncompressed_snappy(content: bytes) -> bytes:
+def uncompressed_snappy(content: bytes) -> bytes:
     """Encode `content` as one literal (format_description.txt of google/snappy)."""
-    return _varint(len(content)) + b"\xfc" + struct.pack("<I", len(content) - 1) + content
+    return varint(len(content)) + b"\xfc" + struct.pack("<I", len(content) - 1) + content

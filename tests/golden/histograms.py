@@ -9,7 +9,7 @@ import urllib.request
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from adapter.local_prometheus.remote_write import HEADERS
+from adapter.local_prometheus.remote_write import HEADERS, field, uncompressed_snappy, varint
 
 _STEP, _STEPS = 15, 40
 _ZERO_THRESHOLD = 1e-128
@@ -24,10 +24,10 @@ def write(url: str, histograms: Iterable[Mapping[str, Any]]) -> None:
     now = int(time.time())
     for step in range(_STEPS + 1):
         series = [
-            _text(1, _series(each, step, now - (_STEPS - step) * _STEP)) for each in histograms
+            field(1, _series(each, step, now - (_STEPS - step) * _STEP)) for each in histograms
         ]
         if series:
-            body = _uncompressed(b"".join(series))
+            body = uncompressed_snappy(b"".join(series))
             request = urllib.request.Request(f"{url}/api/v1/write", data=body, headers=HEADERS)
             with _OPENER.open(request, timeout=60):
                 pass
@@ -35,11 +35,11 @@ def write(url: str, histograms: Iterable[Mapping[str, Any]]) -> None:
 
 def _series(histogram: Mapping[str, Any], step: int, at: int) -> bytes:
     labels = b"".join(
-        _text(1, _text(1, name.encode()) + _text(2, value.encode()))
+        field(1, field(1, name.encode()) + field(2, value.encode()))
         for name, value in sorted(histogram["labels"].items())
     )
     counts = [each * step for each in histogram["buckets"]]
-    return labels + _text(4, _histogram(counts, histogram["sum"] * step, at))
+    return labels + field(4, _histogram(counts, histogram["sum"] * step, at))
 
 
 def _histogram(counts: Sequence[int], total: float, at: int) -> bytes:
@@ -52,33 +52,16 @@ def _histogram(counts: Sequence[int], total: float, at: int) -> bytes:
             _number(4, 0),
             _double(5, _ZERO_THRESHOLD),
             _number(6, 0),
-            _text(11, span),
-            _text(12, b"".join(_varint(each << 1 ^ each >> 63) for each in deltas)),
+            field(11, span),
+            field(12, b"".join(varint(each << 1 ^ each >> 63) for each in deltas)),
             _number(15, at * 1000),
         )
     )
 
 
-def _number(field: int, value: int) -> bytes:
-    return _varint(field << 3) + _varint(value)
+def _number(number: int, value: int) -> bytes:
+    return varint(number << 3) + varint(value)
 
 
-def _double(field: int, value: float) -> bytes:
-    return _varint(field << 3 | 1) + struct.pack("<d", value)
-
-
-def _text(field: int, content: bytes) -> bytes:
-    return _varint(field << 3 | 2) + _varint(len(content)) + content
-
-
-def _varint(number: int) -> bytes:
-    number &= (1 << 64) - 1
-    encoded = bytearray()
-    while number > 0x7F:
-        encoded.append(number & 0x7F | 0x80)
-        number >>= 7
-    return bytes((*encoded, number))
-
-
-def _uncompressed(content: bytes) -> bytes:
-    return _varint(len(content)) + b"\xfc" + struct.pack("<I", len(content) - 1) + content
+def _double(number: int, value: float) -> bytes:
+    return varint(number << 3 | 1) + struct.pack("<d", value)
