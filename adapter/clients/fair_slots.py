@@ -56,14 +56,17 @@ class FairSlots:
         self._taken[namespace] -= 1
         if not self._taken[namespace]:
             del self._taken[namespace]
-        following = (each for each in self._waiting if self._taken[each] < self._own)
-        if (chosen := next(following, None)) is None:
-            return
-        turn = self._waiting[chosen][0]
-        self._take(chosen)
-        self._waiting.move_to_end(chosen)
-        self._forget(chosen, turn)
-        turn.set_result(None)
+        for chosen, turns in self._waiting.items():
+            if self._taken[chosen] >= self._own:
+                continue
+            # A request may be cancelled already, and not yet have left the queue.
+            turn = next((each for each in turns if not each.done()), None)
+            if turn is not None:
+                self._take(chosen)
+                self._waiting.move_to_end(chosen)
+                self._forget(chosen, turn)
+                turn.set_result(None)
+                return
 
     def _forget(self, namespace: str, turn: asyncio.Future[None]) -> None:
         waiting = self._waiting[namespace]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 
 import pytest
@@ -110,3 +111,24 @@ def test_a_request_that_is_cancelled_as_it_gets_its_slot_gives_it_to_the_next():
         return second.cancelled(), requests.begun
 
     assert virtual_time.run(run()) == (True, ["c"])
+
+
+def test_a_slot_is_released_while_a_cancelled_request_is_still_in_the_queue():
+    async def run():
+        slots = FairSlots(own=1, total=1)
+        async with contextlib.AsyncExitStack() as held:
+            await held.enter_async_context(slots.slot("a"))
+            waiting = asyncio.create_task(_take(slots, "b"))
+            other = asyncio.create_task(_take(slots, "c"))
+            await asyncio.sleep(0)
+            waiting.cancel()
+        await other
+        await asyncio.gather(waiting, return_exceptions=True)
+        await _take(slots, "b")
+
+    virtual_time.run(run())
+
+
+async def _take(slots, namespace):
+    async with slots.slot(namespace):
+        pass
