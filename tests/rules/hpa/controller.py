@@ -50,6 +50,7 @@ _API_SERVICES = (
     "v1beta1.metrics.k8s.io",
 )
 _CONTROLLER = "system:serviceaccount:kube-system:horizontal-pod-autoscaler"
+_NAMESPACE = f"/api/v1/namespaces/{NAMESPACE}"
 _PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 _TARGETS = f"/apis/{GROUP}/v1/namespaces/{NAMESPACE}/{PLURAL}"
 _HPAS = f"/apis/autoscaling/v2/namespaces/{NAMESPACE}/horizontalpodautoscalers"
@@ -413,12 +414,19 @@ def running(control_plane: ControlPlane, metrics: Metrics | None = None) -> Iter
         admin.request("DELETE", f"{_CLASSES}/{objects.RUNTIME_CLASS}")
         for each in _API_SERVICES:
             admin.request("DELETE", f"/apis/apiregistration.k8s.io/v1/apiservices/{each}")
-        admin.request("DELETE", f"/api/v1/namespaces/{NAMESPACE}")
+        admin.request("DELETE", _NAMESPACE)
         metrics.stop()
+        # The next user of this control plane cannot create objects in a namespace that is ending.
+        for gone in (_NAMESPACE, f"{_CRDS}/{name}"):
+            wait_for(partial(_is_gone, control_plane, gone), f"the end of {gone}", seconds=60)
 
 
 def _exists(control_plane: ControlPlane, path: str) -> bool:
     return control_plane.admin.request("GET", path).status == 200
+
+
+def _is_gone(control_plane: ControlPlane, path: str) -> bool:
+    return control_plane.admin.request("GET", path).status == 404
 
 
 def main(argv: Sequence[str]) -> int:
