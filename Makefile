@@ -20,7 +20,7 @@ help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(READY) ## Create .venv from the lock; fetch Prometheus unless it is installed
-	@$(BIN)/python -m adapter.local_prometheus.binary >/dev/null
+	@$(BIN)/python -m adapter.cli.local_prometheus.binary >/dev/null
 
 # --no-compile: Python compiles modules on import; most modules are never imported.
 $(READY): tests/requirements.lock setup.cfg pyproject.toml
@@ -43,7 +43,7 @@ run: setup ## Serve a simulated GPU fleet on https://127.0.0.1:6443 until Ctrl-C
 
 # For `run`, LOAD is a factor; here it is a number of replicas, passed on only if the user gave it.
 playground: setup ## Watch an HPA follow GPU load, without cluster and GPU (KUBERNETES= GENERATION= LOAD= NODES=)
-	@exec $(BIN)/python -m tests.playground --generation=$(GENERATION) --nodes=$(NODES) \
+	@exec $(BIN)/python -m tools.playground --generation=$(GENERATION) --nodes=$(NODES) \
 	  $(if $(filter-out file,$(origin LOAD)),--load=$(LOAD))
 
 quick: $(READY) ## Run the tests that start no server
@@ -51,7 +51,7 @@ quick: $(READY) ## Run the tests that start no server
 
 # Each file runs in one worker, so that its servers start once.
 test: setup ## Run every test and hold the coverage gates
-	@$(BIN)/python -m tests.control_plane.build >/dev/null
+	@$(BIN)/python -m tools.control_plane.build >/dev/null
 	$(BIN)/coverage erase
 	$(BIN)/coverage run -m pytest -n 2 --dist loadfile --no-loadscope-reorder \
 	  --hypothesis-profile=ci --durations=10 --ignore=tests/walkthroughs $(ARGS)
@@ -74,7 +74,7 @@ layers: $(READY)
 fix: $(READY) ## Format, apply ruff's fixes, and write the generated parts of the documents
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
-	$(BIN)/python -m tests.docs
+	$(BIN)/python -m tools.docs
 
 # All three have the same versions: those with which the libraries of the clouds work.
 lock: $(READY) ## Update the lock files from the minimum versions in setup.cfg
@@ -90,34 +90,34 @@ lock: $(READY) ## Update the lock files from the minimum versions in setup.cfg
 	  --extra dev --constraint manifests/identities.lock setup.cfg -o tests/requirements.lock
 
 pin: $(READY) ## Pin the actions of CI and the base image by digest (needs GitHub and Docker Hub)
-	@$(BIN)/python -m tests.pins
+	@$(BIN)/python -m tools.pins
 
 vectors: $(READY) ## Run the golden cases of a folder (DIR=path; our own without)
 	@$(BIN)/python -m tests.vectors $(or $(DIR),tests/vectors/data)
 
 control-plane: $(READY) ## Run a real Kubernetes control plane until Ctrl-C (KUBERNETES=1.32.2 for another release)
-	@exec $(BIN)/python -m tests.control_plane
+	@exec $(BIN)/python -m tools.control_plane
 
 image: ## Build the image with docker, podman or buildah (IMAGE= PLATFORM= BUILDER= ARGS=)
 	@manifests/image/build $(ARGS)
 
 dist: $(READY) ## Build wheel, source distribution and chart of the commit into build/dist (REGISTRY=ghcr.io/OWNER)
-	@$(BIN)/python -m tests.release dist --registry='$(REGISTRY)'
+	@$(BIN)/python -m tools.release dist --registry='$(REGISTRY)'
 
 attack: setup ## Flood the adapter with hostile input, and print what it cost (ARGS="selectors accept" for two floods)
-	@$(BIN)/python -m tests.attack $(ARGS)
+	@$(BIN)/python -m tools.attack $(ARGS)
 
 backends: setup ## Build VictoriaMetrics, Thanos, Cortex and Prometheus 3 for the tests, or print where they are (ARGS=thanos for one)
-	@$(BIN)/python -m tests.backends.programs $(ARGS)
+	@$(BIN)/python -m tools.backends.programs $(ARGS)
 
 bench: setup ## Measure what requests cost, as ratios within one run (PEER='command {flags}' for a second server)
-	@$(BIN)/python -m tests.bench $(ARGS)
+	@$(BIN)/python -m tools.bench $(ARGS)
 
 react: setup ## Measure how soon HPAs show a change of load, in a real control plane (ARGS=300 for 300 HPAs)
-	@$(BIN)/python -m tests.bench.react $(ARGS)
+	@$(BIN)/python -m tools.bench.react $(ARGS)
 
 model-server: setup ## Scale a real vLLM without a GPU by its waiting requests; installs 8 GiB (ARGS=--record for fixtures)
-	@$(BIN)/python -m tests.model_server $(ARGS)
+	@$(BIN)/python -m tools.model_server $(ARGS)
 
 walkthroughs: setup ## Scale on GPU load in a real control plane, story by story (ARGS=-k ack for one)
 	$(BIN)/python -m pytest -s tests/walkthroughs $(ARGS)

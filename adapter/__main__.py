@@ -10,7 +10,8 @@ import os
 import sys
 from collections.abc import Sequence
 
-from adapter import commands, settings
+from adapter import settings
+from adapter.cli import commands
 
 _CLOSED_PIPE, _INTERRUPTED = 141, 130
 """Exit codes that shells report for a program that SIGPIPE or SIGINT ended."""

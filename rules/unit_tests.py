@@ -1,6 +1,6 @@
 """Unit tests of rules: the file format, which follows that of promtool, and its series notation.
 
-`adapter.commands.test` evaluates them on a Prometheus.
+`adapter.cli.commands.test` evaluates them on a Prometheus.
 https://prometheus.io/docs/prometheus/latest/configuration/unit_testing_rules/
 """
 

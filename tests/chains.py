@@ -16,7 +16,7 @@ import ssl
 from cryptography.hazmat.primitives.asymmetric import ec
 from hypothesis import strategies as st
 
-from adapter.auth.user import User
+from adapter.server.auth.user import User
 from tests import der
 
 NOW = dt.datetime.now(dt.UTC).replace(microsecond=0)

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 import hypothesis
 import pytest
 
-from tests.control_plane.daemon import Daemon
 from tests.vectors import harness
+from tools.control_plane.daemon import Daemon
 
-pytest_plugins = ("tests.control_plane.fixtures",)
+pytest_plugins = ("tests.tools.control_plane.fixtures",)
 
 # `--hypothesis-profile=NAME` chooses another one; `make test` chooses `ci`, which tries the same
 # examples in each run, so that a change does not fail for what an earlier one did.

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from tests.certificates import DAY, NOW
+from tools.certificates import DAY, NOW
 
 BITS, UTF8, PRINTABLE, T61, IA5, BMP = 0x03, 0x0C, 0x13, 0x14, 0x16, 0x1E
 NUMERIC, UNIVERSAL = 0x12, 0x1C

@@ -19,12 +19,12 @@ import pytest
 import yaml
 
 from adapter import settings
-from adapter.app import rule_files
+from adapter.server.app import rule_files
 from rules.lint import check
-from tests.presets import api
-from tests.presets.api import GROUP, Api
-from tests.real import prometheus
-from tests.real.prometheus import Prometheus
+from tools.presets import api
+from tools.presets.api import GROUP, Api
+from tools.real import prometheus
+from tools.real.prometheus import Prometheus
 
 ROOT = Path(__file__).parents[1]
 QUERY = "avg by (<<.GroupBy>>) (<<.Series>>{<<.LabelMatchers>>})"

@@ -14,11 +14,11 @@ import yaml
 
 from adapter import settings
 from adapter.__main__ import main
-from adapter.commands import SUMMARIES
+from adapter.cli.commands import SUMMARIES
 from rules import presets, ruleset
 from rules.causes.cause import Reason
 from rules.document import config, sources
-from tests import docs
+from tools import docs
 
 ROOT = docs.ROOT
 PAGES = tuple(

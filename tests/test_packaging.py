@@ -49,20 +49,23 @@ def test_the_wheel_contains_data_files_and_no_tests(tmp_path: Path) -> None:
         names = set(archive.namelist())
 
     assert {f"rules/presets/{name}.yaml" for name in presets.names()} <= names
-    assert {"adapter/demo/h200-bert-serving.csv", "adapter/py.typed"} <= names
-    assert "adapter/api/groups/custom.openapi_v2.json" in names
-    assert {"adapter/console/static/console.js", "adapter/console/templates/base.html"} <= names
+    assert {"adapter/cli/demo/h200-bert-serving.csv", "adapter/py.typed"} <= names
+    assert "adapter/server/api/groups/custom.openapi_v2.json" in names
+    assert {
+        "adapter/cli/console/static/console.js",
+        "adapter/cli/console/templates/base.html",
+    } <= names
     assert not {name for name in names if name.startswith("tests")}
 
 
 @pytest.mark.usefixtures("real_servers")
 def test_without_its_package_the_demo_says_how_to_get_it(tmp_path: Path) -> None:
-    """The image is built without `adapter/demo`: see .dockerignore."""
+    """The image is built without `adapter/cli/demo`: see .dockerignore."""
     installed = tmp_path / "installed"
-    with wheel(tmp_path, without={"adapter/demo"}) as archive:
+    with wheel(tmp_path, without={"adapter/cli/demo"}) as archive:
         archive.extractall(installed)
-    assert (installed / "adapter/commands/demo.py").exists()
-    assert not (installed / "adapter/demo").exists()
+    assert (installed / "adapter/cli/commands/demo.py").exists()
+    assert not (installed / "adapter/cli/demo").exists()
 
     # -S: the editable installation would find the package in the checkout.
     done = subprocess.run(

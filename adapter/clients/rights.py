@@ -1,6 +1,6 @@
 """Rights of the adapter's own accounts, by SelfSubjectAccessReview; of others, by review of a user.
 
-A missing right is logged with the RBAC rule that grants it. `adapter.auth` reviews callers.
+A missing right is logged with the RBAC rule that grants it. `adapter.server.auth` reviews callers.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Command-line flags: declaration, parsing, validation and reference.
 
 Each group of flags is one dataclass in a module of its own. This package reads no file and opens
-no socket; only `adapter.app` and `adapter.commands` import it.
+no socket; only `adapter.server.app` and `adapter.cli.commands` import it.
 """
 
 from __future__ import annotations

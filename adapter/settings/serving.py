@@ -5,8 +5,9 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
+from adapter.settings import ciphers
 from adapter.settings.flag import FlagType, Group, flag
 from adapter.settings.flag_types import (
     FILE,
@@ -18,10 +19,7 @@ from adapter.settings.flag_types import (
     integer,
     repeated,
 )
-from adapter.tls import ciphers
-
-if TYPE_CHECKING:
-    from adapter.tls.files import CertKeyPair
+from adapter.settings.sni import CertKeyPair, parse_sni_pair
 
 
 def _address(text: str) -> str:
@@ -37,13 +35,6 @@ def _address(text: str) -> str:
 def _tls_version(text: str) -> str:
     ciphers.parse_tls_options(text)
     return text
-
-
-def _cert_key_pair(text: str) -> CertKeyPair:
-    # Imported here, because it imports `cryptography`, which would double the time of --help.
-    from adapter.tls import files  # noqa: PLC0415
-
-    return files.parse_sni_pair(text)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +96,7 @@ class Serving(Group):
     )
     sni: tuple[CertKeyPair, ...] = flag(
         "tls-sni-cert-key",
-        repeated("string", _cert_key_pair),
+        repeated("string", parse_sni_pair),
         "Additional serving certificate for clients that request other names, as "
         "`CERT,KEY[:DOMAIN,...]`. Repeatable.",
     )

@@ -1,6 +1,7 @@
 """Explanation of one request for a metric: each step from rule to value, with its facts.
 
-Pure. `adapter.api.explain` collects the facts. Every list has its length and the first elements.
+Pure. `adapter.server.api.explain` collects the facts. Every list has its length and the first
+elements.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Causes of an answer without samples, from a few more queries: what series and targets there are.
 
-Pure: returns queries, and interprets their results. `adapter.causes.collector` sends them.
+Pure: returns queries, and interprets their results. `adapter.server.causes.collector` sends them.
 """
 
 from __future__ import annotations

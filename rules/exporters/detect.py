@@ -1,7 +1,7 @@
 """Detects which GPU exporters, model servers and gateways a Prometheus scrapes: their presets.
 
-`analyze` evaluates `Observations`, which `adapter.series.detection` queries. The texts of findings
-are in `advice`.
+`analyze` evaluates `Observations`, which `adapter.server.series.detection` queries. The texts of
+findings are in `advice`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Plans: what is queried to answer one request, as plain data, and the PromQL of it.
 
-`rules.query.catalog` has the rules, series and labels of a metric; `adapter.evaluation.evaluation`
-evaluates plans. A plan is rendered only when it is queried: most are answered from an evaluation
-that another request started.
+`catalog` has the rules, series and labels of a metric; `adapter.server.evaluation` evaluates plans.
+A plan is rendered only when it is queried: most are answered from an evaluation that another
+request started.
 
 Queries are rendered from the rules' templates. Their text is the original's, except where that
 would be invalid or match other objects: several names are escaped for a regular expression, and

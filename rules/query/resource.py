@@ -1,7 +1,7 @@
 """Plans of metrics.k8s.io: the queries of `resourceRules`, and the usage that they return.
 
 Pure. The queries are rendered by `rules.query.plan` like those of other rules; the group
-`adapter.api.groups.resource` makes documents of the usage.
+`adapter.server.api.groups.resource` makes documents of the usage.
 """
 
 from __future__ import annotations

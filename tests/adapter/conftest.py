@@ -8,7 +8,7 @@ import aiohttp
 import pytest
 
 from adapter.clients.kubernetes import Kube
-from tests.fakes import kubernetes, prometheus
+from tools.fakes import kubernetes, prometheus
 
 
 @pytest.fixture

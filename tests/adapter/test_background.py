@@ -21,7 +21,7 @@ from adapter.background import (
     utc,
     watch_stalls,
 )
-from tests.waiting import Clock, until
+from tools.waiting import Clock, until
 
 
 async def test_tasks_run_until_the_end_of_the_block():

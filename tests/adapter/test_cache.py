@@ -9,7 +9,7 @@ import pytest
 
 from adapter import errors
 from adapter.cache import FairLRUCache, LRUCache, SingleFlight, SingleFlightCache
-from tests.waiting import Clock
+from tools.waiting import Clock
 
 
 class Backend:

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from adapter import errors, files
-from adapter.app import rule_files
 from adapter.clients import kubeconfig
 from adapter.clients.credentials import Credentials, ReloadingClientContext, read_secret
-from adapter.cluster.manifests import FileObjects
+from adapter.server.app import rule_files
+from adapter.server.cluster.manifests import FileObjects
 from adapter.settings import Source
 from rules.errors import ConfigError
 

@@ -11,9 +11,9 @@ import time
 import pytest
 
 from adapter import errors, log_handler
-from adapter.apimachinery import responses
-from adapter.commands import serve
+from adapter.cli.commands import serve
 from adapter.log_handler import LogHandler
+from adapter.server.apimachinery import responses
 from tests.adapter import wired
 
 START = re.compile(r"[IWE]\d{4} \d\d:\d\d:\d\d\.\d{6} +\d+ [\w.<>]*:\d+\] ")

@@ -10,7 +10,8 @@ import sys
 import pytest
 
 from adapter import __main__ as program
-from adapter import __version__, commands
+from adapter import __version__
+from adapter.cli import commands
 
 HEAVY = ("aiohttp", "asyncio", "cryptography", "kubernetes", "prometheus_client", "re2", "yaml")
 

@@ -12,16 +12,16 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from multidict import CIMultiDict
 from prometheus_client import CollectorRegistry
 
-from adapter.api import discovery, groups, health, router
-from adapter.api.groups.group import Backend, TeamRules
-from adapter.api.openapi import OpenApi
-from adapter.apimachinery import request_info
-from adapter.apimachinery.heads import Head
-from adapter.cluster.object_index import Object
-from adapter.evaluation.evaluation import Evaluated, Usages
-from adapter.http import server
-from adapter.http.connection import Serve
-from adapter.series.generation import Generation
+from adapter.server.api import discovery, groups, health, router
+from adapter.server.api.groups.group import Backend, TeamRules
+from adapter.server.api.openapi import OpenApi
+from adapter.server.apimachinery import request_info
+from adapter.server.apimachinery.heads import Head
+from adapter.server.cluster.object_index import Object
+from adapter.server.evaluation.evaluation import Evaluated, Usages
+from adapter.server.http import server
+from adapter.server.http.connection import Serve
+from adapter.server.series.generation import Generation
 from rules.causes.cause import Cause, Reason
 from rules.causes.inventory import Inventory
 from rules.kinds import GroupResource, Kinds

@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives.asymmetric import ed25519
 from certs import issue
 from certs.bundle import Bundle, CertificateError, Named, by_name
 from tests import chains
-from tests.certificates import Holder
+from tools.certificates import Holder
 
 NOW = datetime(2026, 11, 20, 20, 25, 37, tzinfo=UTC)
 

@@ -8,7 +8,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from certs import chain
 from certs.bundle import CertificateError
 from tests import chains, der
-from tests.certificates import DAY, NOW, Holder
+from tools.certificates import DAY, NOW, Holder
 
 CA = Holder("ca", ca=True, until=10 * DAY)
 TWIN = Holder("ca", ca=True, until=10 * DAY)

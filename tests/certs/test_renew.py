@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from certs import renew
 from certs.renew import Policy
-from tests.certificates import DAY, NOW
+from tools.certificates import DAY, NOW
 
 POLICY = Policy(
     name="adapter",

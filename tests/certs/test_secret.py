@@ -9,7 +9,7 @@ from certs import issue, renew, secret
 from certs.bundle import CertificateError
 from certs.renew import Policy
 from tests import chains
-from tests.certificates import DAY, NOW, Holder
+from tools.certificates import DAY, NOW, Holder
 
 POLICY = Policy(name="adapter", hosts=("adapter.ns.svc",), propagation=dt.timedelta(0))
 

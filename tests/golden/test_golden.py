@@ -1,12 +1,12 @@
 """Every line that a user reads stays as it is, unless a commit changes it on purpose.
 
-`python -m tests.golden` writes the golden file again; its difference shows what users will read.
+`python -m tools.golden` writes the golden file again; its difference shows what users will read.
 """
 
 import pytest
 
-from tests.golden import cluster, lines
-from tests.golden.cases import CASES
+from tools.golden import cluster, lines
+from tools.golden.cases import CASES
 
 GOLDEN = lines.sections(lines.FILE.read_text())
 

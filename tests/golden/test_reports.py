@@ -9,8 +9,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from tests.golden import lines
-from tests.golden.cases import CASES
+from tools.golden import lines
+from tools.golden.cases import CASES
 
 GOLDEN = lines.sections(lines.FILE.read_text())
 _NO_PRESET = "no preset reads these series. Write rules for them, and load them with --config"

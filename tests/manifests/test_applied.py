@@ -14,14 +14,13 @@ import yaml
 from aiohttp import web
 
 from adapter import errors
-from adapter.api.groups import custom, external
+from adapter.cli.commands import certs
 from adapter.clients.kubernetes import Kube
-from adapter.commands import certs
-from adapter.tls import context, serving_certificate
-from adapter.tls.apiservices import APIServiceController
+from adapter.server.api.groups import custom, external
+from adapter.server.tls import context, serving_certificate
+from adapter.server.tls.apiservices import APIServiceController
 from certs import renew, secret
 from certs.issue import issue_temporary
-from tests.cluster import server
 from tests.manifests.test_manifests import (
     MANIFESTS,
     NAME,
@@ -29,7 +28,8 @@ from tests.manifests.test_manifests import (
     documented,
     write_overlay,
 )
-from tests.real.prometheus import wait_for
+from tools.cluster import server
+from tools.real.prometheus import wait_for
 
 API_SERVICES = [
     f"{version}.{group.NAME}" for group in (custom, external) for version in group.VERSIONS

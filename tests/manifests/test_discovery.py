@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from tests.cluster import server
-from tests.cluster.server import Server
-from tests.control_plane.client import RefusedError
-from tests.control_plane.plane import ControlPlane
-from tests.real import prometheus
-from tests.real.prometheus import wait_for
+from tools.cluster import server
+from tools.cluster.server import Server
+from tools.control_plane.client import RefusedError
+from tools.control_plane.plane import ControlPlane
+from tools.real import prometheus
+from tools.real.prometheus import wait_for
 
 GROUP, EXTERNAL = "custom.metrics.k8s.io", "external.metrics.k8s.io"
 EVERYTHING = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"

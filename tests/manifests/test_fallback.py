@@ -22,15 +22,15 @@ import pytest
 import yaml
 
 from certs.issue import issue_temporary
-from tests.bench import processes
-from tests.cluster import server
-from tests.cluster.server import NAME, NAMESPACE, OVERLAY, Server
-from tests.control_plane.daemon import Daemon, free_ports
-from tests.control_plane.plane import ControlPlane
 from tests.manifests import relay as attacks
 from tests.manifests.relay import Relay
-from tests.real import prometheus
-from tests.real.prometheus import Prometheus, wait_for
+from tools.bench import processes
+from tools.cluster import server
+from tools.cluster.server import NAME, NAMESPACE, OVERLAY, Server
+from tools.control_plane.daemon import Daemon, free_ports
+from tools.control_plane.plane import ControlPlane
+from tools.real import prometheus
+from tools.real.prometheus import Prometheus, wait_for
 
 GROUP = "/apis/external.metrics.k8s.io/v1beta1"
 ROLE = "gpu-metrics-adapter:external-fallback"

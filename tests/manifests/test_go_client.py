@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster import server
-from tests.cluster.server import Server
-from tests.control_plane.plane import ControlPlane
-from tests.real import prometheus
-from tests.real.prometheus import wait_for
+from tools.cluster import server
+from tools.cluster.server import Server
+from tools.control_plane.plane import ControlPlane
+from tools.real import prometheus
+from tools.real.prometheus import wait_for
 
 METRIC, EXTERNAL = "gpu_utilization", "queue_length"
 JSON, YAML = "application/json", "application/yaml"

@@ -142,11 +142,11 @@ def test_the_context_contains_what_is_copied_without_the_demo() -> None:
     assert ignored[0] == "*"
     assert sorted(line[1:] for line in ignored if line.startswith("!")) == sorted(_sources())
     assert [line for line in ignored[1:] if not line.startswith("!")] == [
-        "adapter/demo",
+        "adapter/cli/demo",
         "**/__pycache__",
     ]
     # Docker applies the last pattern that matches.
-    assert ignored.index("adapter/demo") > ignored.index("!adapter")
+    assert ignored.index("adapter/cli/demo") > ignored.index("!adapter")
     assert not [source for source in _sources() if not (ROOT / source).exists()]
 
 
@@ -179,8 +179,8 @@ def test_every_imported_module_has_bytecode() -> None:
     words = shlex.split(command)
     left_out = re.compile(words[words.index("-x") + 1])
     code = (
-        "import sys, adapter.app.server\n"
-        "from adapter.commands import certs, check, presets, serve, shutdown\n"
+        "import sys, adapter.server.app.server\n"
+        "from adapter.cli.commands import certs, check, presets, serve, shutdown\n"
         "for each in list(sys.modules.values()):\n"
         "    print(getattr(each, '__file__', None) or '')"
     )

@@ -15,15 +15,15 @@ import pytest
 import yaml
 
 from adapter import __version__, settings
-from adapter.api.groups import GROUPS, custom, external
-from adapter.auth import trust
 from adapter.clients.kubernetes import Kube
-from adapter.tls import serving_certificate
-from adapter.tls.apiservices import APIServiceController
+from adapter.server.api.groups import GROUPS, custom, external
+from adapter.server.auth import trust
+from adapter.server.tls import serving_certificate
+from adapter.server.tls.apiservices import APIServiceController
 from rules import presets
-from tests.certificates import DAY, NOW
-from tests.fakes import kubernetes
-from tests.fakes.store import REGISTRATION, Store
+from tests.store import REGISTRATION, Store
+from tools.certificates import DAY, NOW
+from tools.fakes import kubernetes
 
 MANIFESTS = Path(__file__).parents[2] / "manifests"
 FOLDERS = ("base", *sorted(f"overlays/{each.name}" for each in (MANIFESTS / "overlays").iterdir()))

@@ -12,7 +12,7 @@ import threading
 
 import pytest
 
-from tests import pins
+from tools import pins
 
 WORKFLOW = """\
 jobs:

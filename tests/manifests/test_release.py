@@ -14,8 +14,7 @@ import pytest
 import yaml
 
 from adapter import __version__
-from tests import release
-from tests.manifests.chart import helm
+from tools import helm, release
 
 TAG = f"v{__version__}"
 REGISTRY = "ghcr.io/owner"

@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from adapter.tls import serving_certificate
-from tests.cluster import server
-from tests.cluster.server import NAME, NAMESPACE, Server
-from tests.control_plane.plane import ControlPlane
-from tests.real import prometheus
-from tests.real.prometheus import Prometheus, wait_for
+from adapter.server.tls import serving_certificate
+from tools.cluster import server
+from tools.cluster.server import NAME, NAMESPACE, Server
+from tools.control_plane.plane import ControlPlane
+from tools.real import prometheus
+from tools.real.prometheus import Prometheus, wait_for
 
 GROUP = "/apis/custom.metrics.k8s.io/v1beta1"
 PODS = f"{GROUP}/namespaces/default/pods/%2A/duty_cycle_current?labelSelector=app%3Dbert"

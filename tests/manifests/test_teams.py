@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 import yaml
 
-from adapter.teams.config_maps import STATUS
-from tests.cluster import server
-from tests.cluster.server import OVERLAY, Server
-from tests.control_plane.plane import ControlPlane
-from tests.real import prometheus
-from tests.real.prometheus import Prometheus, wait_for
+from adapter.server.teams.config_maps import STATUS
+from tools.cluster import server
+from tools.cluster.server import OVERLAY, Server
+from tools.control_plane.plane import ControlPlane
+from tools.real import prometheus
+from tools.real.prometheus import Prometheus, wait_for
 
 NAMESPACES = ("team-x", "team-y")
 LABELS = {"gpu-metrics-adapter/rules": "team"}

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import yaml
 
-from adapter.commands import migrate
+from adapter.cli.commands import migrate
 
 FOLDER = Path(__file__).parent
 SCALED = FOLDER / "scaled_objects"

@@ -10,13 +10,13 @@ import yaml
 
 from rules import ruleset
 from rules.migration import overlay
-from tests.cluster import hpa, server
-from tests.manifests.chart.helm import template
 from tests.manifests.chart.test_applied import cluster  # noqa: F401 - a fixture
 from tests.manifests.test_manifests import MANIFESTS
 from tests.migrate import keda
 from tests.migrate.golden import RELEASES, SCALED, inputs, run
-from tests.real import prometheus
+from tools.cluster import hpa, server
+from tools.helm import template
+from tools.real import prometheus
 
 INPUTS = inputs()
 NAMES = sorted(each.stem for each in RELEASES.glob("*.yaml"))

@@ -10,11 +10,10 @@ import yaml
 from aiohttp import web
 
 from adapter import __main__ as program
-from adapter.doctor import comparison
-from adapter.doctor.client import CannotTellError, connected
+from adapter.cli.doctor import comparison
+from adapter.cli.doctor.client import CannotTellError, connected
 from rules.hpa.reading import Failure
 from rules.migration.comparison import differences
-from tests.fakes import kubernetes
 from tests.migrate.test_migrate import CONFIG_MAP, DEPLOYMENT, RULES
 from tests.parity.test_parity import (
     CASES,
@@ -23,6 +22,7 @@ from tests.parity.test_parity import (
     catalog,  # noqa: F401 - a fixture
     kinds,  # noqa: F401 - a fixture
 )
+from tools.fakes import kubernetes
 
 VALUES = [
     name

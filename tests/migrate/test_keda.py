@@ -5,7 +5,7 @@ import copy
 import pytest
 import yaml
 
-from adapter.commands import migrate
+from adapter.cli.commands import migrate
 from rules.migration import lines
 from tests.migrate import keda
 from tests.migrate.golden import run, run_files

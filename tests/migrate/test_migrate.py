@@ -10,8 +10,8 @@ import yaml
 from adapter import __main__ as program
 from rules.hpa.reading import Failure
 from rules.migration import chart, cluster
-from tests.manifests.chart import helm
 from tests.migrate.golden import FOLDER, RELEASES, SCALED, SOURCES, inputs, run, run_files
+from tools import helm
 
 INPUTS = inputs()
 VALUES = {

@@ -15,10 +15,10 @@ import yaml
 
 from rules import quantity
 from rules.migration import overlay
-from tests.control_plane.daemon import Daemon, free_ports
 from tests.migrate import keda
 from tests.migrate.golden import run_files
-from tests.real import prometheus
+from tools.control_plane.daemon import Daemon, free_ports
+from tools.real import prometheus
 
 PATH = "/apis/external.metrics.k8s.io/v1beta1/namespaces"
 CASES = {

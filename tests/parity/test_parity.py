@@ -19,9 +19,9 @@ from pathlib import Path
 import pytest
 
 from adapter import errors
-from adapter.api import health
-from adapter.apimachinery import encoding, responses
-from adapter.evaluation.evaluation import Evaluated
+from adapter.server.api import health
+from adapter.server.apimachinery import encoding, responses
+from adapter.server.evaluation.evaluation import Evaluated
 from rules import ruleset
 from rules.kinds import ApiGroup, ApiResource, GroupResource, Kinds
 from rules.query import catalog as catalogs

@@ -22,11 +22,11 @@ from fractions import Fraction
 from functools import partial
 from pathlib import Path
 
-from tests.presets import api, worlds
-from tests.presets.api import Api
-from tests.presets.table import LACKING, METRICS, PRESETS, VARIANTS
-from tests.presets.worlds import EXPORTERS, GOLDEN
-from tests.real import prometheus
+from tools.presets import api, worlds
+from tools.presets.api import Api
+from tools.presets.table import LACKING, METRICS, PRESETS, VARIANTS
+from tools.presets.worlds import EXPORTERS, GOLDEN
+from tools.real import prometheus
 
 NODES = tuple(worlds.EXPORTER_PODS)
 GENERATIONS = (

@@ -17,12 +17,12 @@ from aiohttp import web
 from adapter import errors
 from adapter.__main__ import main
 from adapter.clients.prometheus import Prometheus
-from adapter.series import detection
+from adapter.server.series import detection
 from rules.exporters import detect
-from tests.fakes import prometheus as fakes
-from tests.presets import worlds
-from tests.presets.worlds import EXPORTERS, SCHEMES, World
-from tests.real import prometheus as real
+from tools.fakes import prometheus as fakes
+from tools.presets import worlds
+from tools.presets.worlds import EXPORTERS, SCHEMES, World
+from tools.real import prometheus as real
 
 DCGM, PROF, NODE = "gpu-dcgm", "gpu-dcgm-prof", "gpu-node"
 

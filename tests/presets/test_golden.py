@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from tests.presets import api, worlds
-from tests.presets.table import LACKING, METRICS, NODES, PRESETS, VARIANTS
-from tests.presets.worlds import GOLDEN, SCHEMES, World
-from tests.real.prometheus import Prometheus
+from tools.presets import api, worlds
+from tools.presets.table import LACKING, METRICS, NODES, PRESETS, VARIANTS
+from tools.presets.worlds import GOLDEN, SCHEMES, World
+from tools.real.prometheus import Prometheus
 
 CASES = [
     (World(variant, scheme), preset)

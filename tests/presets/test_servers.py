@@ -17,15 +17,15 @@ import aiohttp
 import pytest
 
 from adapter import __main__ as program
+from adapter.cli.local_prometheus.remote_write import STALE, Labels
 from adapter.clients.prometheus import Prometheus
-from adapter.local_prometheus.remote_write import STALE, Labels
-from adapter.series import detection
+from adapter.server.series import detection
 from rules import presets, ruleset
 from rules.exporters import detect
-from tests.presets import api
-from tests.presets.table import SERVER_METRICS, SERVERS
-from tests.presets.worlds import FIXTURES
-from tests.real import prometheus
+from tools.presets import api
+from tools.presets.table import SERVER_METRICS, SERVERS
+from tools.presets.worlds import FIXTURES
+from tools.real import prometheus
 
 FOLDER = FIXTURES / "servers"
 GOLDEN = json.loads((FIXTURES / "servers.json").read_text())

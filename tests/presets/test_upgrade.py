@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.presets import api, switches
+from tests.presets import switches
 from tests.presets.switches import NODES
-from tests.presets.worlds import GOLDEN
-from tests.real import prometheus
+from tools.presets import api
+from tools.presets.worlds import GOLDEN
+from tools.real import prometheus
 
 _REQUESTS = 60
 """Requests for all pods after each change, 50 ms apart: a scrape is due every 500 ms."""

@@ -8,9 +8,9 @@ from adapter.settings import settings
 from adapter.settings.command_line import UsageError
 from rules import admission, limits
 from rules.admission import Candidate, Size
-from tests.adapter.autoscalers import test_questions, test_watch
 from tests.adapter.clients import test_external_metrics, test_team_client
-from tests.adapter.cluster import test_unreadable
+from tests.adapter.server.autoscalers import test_questions, test_watch
+from tests.adapter.server.cluster import test_unreadable
 from tests.rules import test_admission, test_team_limits, test_teams
 
 SHARED = {

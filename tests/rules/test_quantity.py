@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rules import quantity
 from rules.errors import DurationError, QuantityError
-from tests.quantity import parse as parse_quantity
+from tools.quantity import parse as parse_quantity
 
 HOUR = 3600 * 10**9
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from adapter.series import generation
+from adapter.server.series import generation
 from rules import ruleset, teams
 from rules.admission import Key
 from rules.errors import ConfigError, PlanError

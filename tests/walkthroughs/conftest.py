@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.cluster import server
-from tests.control_plane.plane import ControlPlane
-from tests.walkthroughs.walkthrough import echo
+from tools.cluster import server
+from tools.cluster.walkthrough import echo
+from tools.control_plane.plane import ControlPlane
 
 
 @pytest.fixture(scope="session")

@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster import cluster
-from tests.cluster.hpa import HEADER, Hpa, Table
-from tests.cluster.server import Server
-from tests.control_plane.plane import ControlPlane
-from tests.real.prometheus import wait_for
-from tests.walkthroughs.walkthrough import STEP_TIMEOUT, Walkthrough, echo, example, pod_values
+from tools.cluster import cluster
+from tools.cluster.hpa import HEADER, Hpa, Table
+from tools.cluster.server import Server
+from tools.cluster.walkthrough import STEP_TIMEOUT, Walkthrough, echo, example, pod_values
+from tools.control_plane.plane import ControlPlane
+from tools.real.prometheus import wait_for
 
 BERT = "bert-intent-detection"
 BERT_YAML = """\

@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.cluster import cluster
-from tests.cluster.server import NAMESPACE
-from tests.control_plane.plane import ControlPlane
-from tests.real.prometheus import wait_for
-from tests.walkthroughs.walkthrough import STEP_TIMEOUT, Walkthrough, echo, example, pod_values
+from tools.cluster import cluster
+from tools.cluster.server import NAMESPACE
+from tools.cluster.walkthrough import STEP_TIMEOUT, Walkthrough, echo, example, pod_values
+from tools.control_plane.plane import ControlPlane
+from tools.real.prometheus import wait_for
 
 RULES = """\
 rules:

@@ -18,19 +18,19 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests import quantity
-from tests.cluster import cluster
-from tests.cluster.cluster import Cluster
-from tests.cluster.hpa import HEADER
-from tests.control_plane.plane import ControlPlane
-from tests.real.prometheus import wait_for
-from tests.walkthroughs.walkthrough import (
+from tools import quantity
+from tools.cluster import cluster
+from tools.cluster.cluster import Cluster
+from tools.cluster.hpa import HEADER
+from tools.cluster.walkthrough import (
     STEP_TIMEOUT,
     Walkthrough,
     echo,
     example,
     recommended_config,
 )
+from tools.control_plane.plane import ControlPlane
+from tools.real.prometheus import wait_for
 
 MODEL, SIBLING = "model-server", "model-server-b"
 METRIC = "model_server_gpu_utilization"

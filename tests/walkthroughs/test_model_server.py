@@ -11,12 +11,12 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from adapter.demo.engine import Engine
-from adapter.demo.serving import SERVERS
-from tests.cluster import cluster, exporters
-from tests.control_plane.plane import ControlPlane
-from tests.model_server import story
-from tests.walkthroughs.walkthrough import Walkthrough
+from adapter.cli.demo.engine import Engine
+from adapter.cli.demo.serving import SERVERS
+from tools.cluster import cluster, exporters
+from tools.cluster.walkthrough import Walkthrough
+from tools.control_plane.plane import ControlPlane
+from tools.model_server import story
 
 
 class Simulated:

@@ -15,20 +15,20 @@ from pathlib import Path
 
 import yaml
 
-from adapter.demo import labels
-from adapter.demo.generations import GENERATIONS
-from tests.cluster import cluster
-from tests.cluster.cluster import Cluster
-from tests.control_plane.plane import ControlPlane
-from tests.real.prometheus import wait_for
+from adapter.cli.demo import labels
+from adapter.cli.demo.generations import GENERATIONS
 from tests.walkthroughs.cuda_test import CUDA_TEST, DEPLOYMENT_YAML, LOAD_COMMAND
-from tests.walkthroughs.walkthrough import (
+from tools.cluster import cluster
+from tools.cluster.cluster import Cluster
+from tools.cluster.walkthrough import (
     STEP_TIMEOUT,
     Walkthrough,
     echo,
     example,
     recommended_config,
 )
+from tools.control_plane.plane import ControlPlane
+from tools.real.prometheus import wait_for
 
 NO_PODS = dataclasses.replace(
     GENERATIONS["compat"], labels=lambda gpu: labels.dcgm2(dataclasses.replace(gpu, pod=None))

@@ -14,17 +14,17 @@ from typing import Any
 
 import yaml
 
-from tests.cluster import cluster
-from tests.control_plane.plane import ControlPlane
-from tests.real.prometheus import wait_for
 from tests.walkthroughs.cuda_test import CUDA_TEST, DEPLOYMENT_YAML, LOAD_COMMAND
-from tests.walkthroughs.walkthrough import (
+from tools.cluster import cluster
+from tools.cluster.walkthrough import (
     STEP_TIMEOUT,
     Walkthrough,
     echo,
     example,
     recommended_config,
 )
+from tools.control_plane.plane import ControlPlane
+from tools.real.prometheus import wait_for
 
 METRIC = "cuda_test_gpu_avg"
 RULES = {"groups": [{"name": "gpu-rule-group", "rules": [recommended_config(CUDA_TEST)]}]}

@@ -17,13 +17,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.cluster import cluster, server
-from tests.cluster.server import RESOURCE_METRICS
-from tests.control_plane.daemon import Daemon, free_ports
-from tests.control_plane.plane import ControlPlane
-from tests.manifests.chart import helm
-from tests.real.prometheus import wait_for
-from tests.walkthroughs.walkthrough import STEP_TIMEOUT, Walkthrough, echo
+from tools import helm
+from tools.cluster import cluster, server
+from tools.cluster.server import RESOURCE_METRICS
+from tools.cluster.walkthrough import STEP_TIMEOUT, Walkthrough, echo
+from tools.control_plane.daemon import Daemon, free_ports
+from tools.control_plane.plane import ControlPlane
+from tools.real.prometheus import wait_for
 
 RELEASE, NAMESPACE = "prometheus-adapter", "monitoring"
 SERIES = "nvidia_gpu_duty_cycle"

@@ -10,11 +10,11 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-from adapter.local_prometheus.remote_write import STALE
-from tests.cluster import cluster
-from tests.control_plane.plane import ControlPlane
-from tests.real.prometheus import Prometheus
-from tests.walkthroughs.walkthrough import Walkthrough, echo, example
+from adapter.cli.local_prometheus.remote_write import STALE
+from tools.cluster import cluster
+from tools.cluster.walkthrough import Walkthrough, echo, example
+from tools.control_plane.plane import ControlPlane
+from tools.real.prometheus import Prometheus
 
 MODEL, METRIC = "llm", "inference_pool_requests_waiting_current"
 PICKER = {

@@ -7,7 +7,7 @@ import pytest
 
 from adapter import errors
 from adapter.clients.circuit_breaker import CircuitBreaker
-from tests.waiting import Clock
+from tools.waiting import Clock
 
 
 def fail(breaker: CircuitBreaker, error: BaseException) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from adapter import errors
 from adapter.clients import credentials, exec_plugin, kubeconfig
-from tests.waiting import until
+from tools.waiting import until
 
 V1 = "client.authentication.k8s.io/v1"
 SECRET = "s3cret-value"

@@ -11,8 +11,8 @@ from adapter import errors
 from adapter.clients import external_metrics
 from adapter.clients.external_metrics import ExternalMetrics
 from rules.limits import DEFAULT, Limits
-from tests.fakes.kubernetes import Failure
-from tests.waiting import until
+from tools.fakes.kubernetes import Failure
+from tools.waiting import until
 
 VALUE = (
     b'{"items":[{"metricName":"m","metricLabels":{"a":"b"},"timestamp":"2026-05-04T03:02:01Z",'

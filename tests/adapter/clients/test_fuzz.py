@@ -18,12 +18,12 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from adapter import errors
-from adapter.apimachinery import encoding
 from adapter.clients import kubeconfig, kubernetes
 from adapter.clients.held import Held
 from adapter.clients.prometheus import Prometheus
+from adapter.server.apimachinery import encoding
 from tests import effort
-from tests.fakes import prometheus as fakes
+from tools.fakes import prometheus as fakes
 
 SECONDS = 5.0
 """Timeout of the client."""

@@ -11,7 +11,7 @@ from adapter import errors
 from adapter.clients import credentials, watch
 from adapter.clients import kubernetes as kube
 from rules.kinds import ApiResource, Kinds
-from tests.fakes import kubernetes
+from tools.fakes import kubernetes
 
 
 @pytest.fixture

@@ -15,17 +15,17 @@ import pytest
 from aiohttp import abc, web
 
 from adapter import errors, settings
-from adapter.app import sources
+from adapter.cli.doctor import backend as diagnosis
+from adapter.cli.doctor.report import State
 from adapter.clients import one_address
 from adapter.clients.one_address import OneAddress
 from adapter.clients.prometheus import Prometheus
 from adapter.clients.replicas import Replicas
-from adapter.doctor import backend as diagnosis
-from adapter.doctor.report import State
-from tests.adapter.app.credentials import EMPTY
-from tests.control_plane.daemon import free_ports
-from tests.fakes import prometheus as fakes
-from tests.real import prometheus as real
+from adapter.server.app import sources
+from tests.adapter.server.app.credentials import EMPTY
+from tools.control_plane.daemon import free_ports
+from tools.fakes import prometheus as fakes
+from tools.real import prometheus as real
 
 FIRST, SECOND = "127.0.0.1", "127.0.0.2"
 

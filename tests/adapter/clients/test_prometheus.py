@@ -19,9 +19,9 @@ from aiohttp import web
 from adapter import errors, telemetry
 from adapter.clients import held, prometheus
 from adapter.clients.prometheus import Prometheus
-from tests.fakes import prometheus as fakes
-from tests.real import prometheus as real
-from tests.waiting import Clock, until
+from tools.fakes import prometheus as fakes
+from tools.real import prometheus as real
+from tools.waiting import Clock, until
 
 THREE_QUERIES = """
 import asyncio, re, sys

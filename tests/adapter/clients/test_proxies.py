@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from adapter import errors, settings
-from adapter.app import sources
 from adapter.clients import kubernetes as kube
 from adapter.clients import proxies
-from tests.fakes import kubernetes, prometheus
+from adapter.server.app import sources
+from tools.fakes import kubernetes, prometheus
 
 
 @pytest.fixture(autouse=True)

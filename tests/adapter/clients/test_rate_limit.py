@@ -6,7 +6,7 @@ import pytest
 
 from adapter import errors
 from adapter.clients import rate_limit
-from tests.waiting import Clock
+from tools.waiting import Clock
 
 
 class Sleeping(Clock):

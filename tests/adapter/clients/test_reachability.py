@@ -7,7 +7,7 @@ import pytest
 from adapter import errors
 from adapter.clients.reachability import Reachability, problem_of
 from adapter.errors import Degradation
-from tests.waiting import Clock
+from tools.waiting import Clock
 
 
 @pytest.fixture

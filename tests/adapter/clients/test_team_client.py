@@ -18,12 +18,12 @@ import pytest
 from adapter import errors
 from adapter.clients.prometheus import Prometheus
 from adapter.clients.prometheus_result import QueryResult
-from adapter.evaluation.queries import QueriesBySource
+from adapter.server.evaluation.queries import QueriesBySource
 from rules import limits
 from rules.ruleset import Team
 from tests import virtual_time
-from tests.fakes import prometheus as fakes
-from tests.real import prometheus as real
+from tools.fakes import prometheus as fakes
+from tools.real import prometheus as real
 
 NAMESPACES = [f"namespace-{number}" for number in range(20)]
 

@@ -18,9 +18,9 @@ from adapter.clients import credentials
 from adapter.clients.kubernetes import Kube
 from adapter.clients.prometheus import Prometheus
 from adapter.clients.transport import abort_on_exit
-from tests.adapter.app.credentials import CA, OTHER_CA, holder
-from tests.certificates import Holder
-from tests.fakes import kubernetes
+from tests.adapter.server.app.credentials import CA, OTHER_CA, holder
+from tools.certificates import Holder
+from tools.fakes import kubernetes
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n"
 WHOLE = HEAD + b"Content-Length: 2\r\n\r\nok"

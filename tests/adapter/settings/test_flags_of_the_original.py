@@ -12,8 +12,8 @@ from adapter import settings
 from adapter.settings.flag import fields_of
 from adapter.settings.ignored import IGNORED
 from adapter.settings.settings import GROUPS
-from adapter.tls.files import CertKeyPair
-from tests import docs
+from adapter.settings.sni import CertKeyPair
+from tools import docs
 
 # Flag, a value that is not the default, and the setting with the value it must then have.
 EFFECTIVE = (
@@ -211,8 +211,8 @@ def test_flags_that_the_original_lacks_are_few_and_all_have_an_effect():
 
 def test_every_setting_is_read_where_the_parts_are_wired():
     sources = [
-        *Path("adapter/app").glob("*.py"),
-        *Path("adapter/commands").glob("*.py"),
+        *Path("adapter/server/app").glob("*.py"),
+        *Path("adapter/cli/commands").glob("*.py"),
         # Properties and methods of a group, which others use.
         Path("adapter/settings/serving.py"),
     ]

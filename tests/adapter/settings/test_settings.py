@@ -8,12 +8,12 @@ import re
 import pytest
 
 from adapter import settings
+from adapter.settings import ciphers, sni
 from adapter.settings.flag import Flag, Group, fields_of, flags
 from adapter.settings.flag_types import comma_separated
 from adapter.settings.ignored import IGNORED
 from adapter.settings.settings import GROUPS
-from adapter.tls import ciphers, files
-from tests import docs
+from tools import docs
 
 RULES = ("--config", "rules.yaml")
 FLAGS = [flag for group in GROUPS.values() for _, flag in fields_of(group)]
@@ -399,8 +399,8 @@ def test_additional_certificates_are_parsed():
     parsed = parse("--tls-sni-cert-key=a.crt,a.key:x,y", "--tls-sni-cert-key=b.crt,b.key")
 
     assert parsed.serving.sni == (
-        files.parse_sni_pair("a.crt,a.key:x,y"),
-        files.parse_sni_pair("b.crt,b.key"),
+        sni.parse_sni_pair("a.crt,a.key:x,y"),
+        sni.parse_sni_pair("b.crt,b.key"),
     )
 
 

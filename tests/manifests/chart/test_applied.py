@@ -9,10 +9,10 @@ from itertools import chain
 import pytest
 import yaml
 
-from tests.manifests.chart import helm
-from tests.manifests.chart.helm import CHART, NAMESPACE, template
 from tests.manifests.chart.test_chart import GOLDEN, read
 from tests.manifests.chart.test_chart import RELEASES as NAMES
+from tools import helm
+from tools.helm import CHART, NAMESPACE, template
 
 CRDS = {
     "cert-manager.io": ("Issuer", "Certificate"),

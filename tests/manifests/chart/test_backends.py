@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from adapter import settings
-from tests.docs import ROOT
-from tests.manifests.chart import helm
+from tools import helm
+from tools.docs import ROOT
 
 PAGE = (ROOT / "docs/backends.md").read_text()
 SECTIONS = PAGE.split("## How do I set it up for my backend?")[1].split("\n### ")

@@ -12,9 +12,8 @@ import yaml
 
 from adapter import __version__
 from rules import presets, ruleset
-from tests import chart_values
-from tests.manifests.chart import helm
-from tests.manifests.chart.helm import CHART, template, warnings
+from tools import chart_values, helm
+from tools.helm import CHART, template, warnings
 
 pytestmark = pytest.mark.usefixtures("real_servers")
 

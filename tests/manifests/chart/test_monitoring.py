@@ -9,10 +9,9 @@ import subprocess
 import pytest
 import yaml
 
-from adapter.local_prometheus import binary
-from tests import docs
-from tests.manifests.chart import helm
-from tests.manifests.chart.helm import CHART
+from adapter.cli.local_prometheus import binary
+from tools import docs, helm
+from tools.helm import CHART
 
 FILES = CHART / "files"
 SUFFIX = "_(?:bucket|count|sum)$"

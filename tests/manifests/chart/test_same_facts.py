@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from adapter.settings import settings
-from tests.manifests.chart import helm
 from tests.manifests.test_manifests import MANIFESTS, NAME, NAMESPACE, Built
+from tools import helm
 
 pytestmark = pytest.mark.usefixtures("real_servers")
 

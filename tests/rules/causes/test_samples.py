@@ -1,4 +1,4 @@
-"""Conclusions from the results of queries; tests/adapter/api/test_causes.py has real results."""
+"""Conclusions from the results of queries; the tests of the API have real results."""
 
 from __future__ import annotations
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.control_plane.plane import ControlPlane
-from tests.rules.hpa import controller, random_objects
+from tools.control_plane.plane import ControlPlane
+from tools.hpa import controller, random_objects
 
 
 @pytest.fixture(scope="module")

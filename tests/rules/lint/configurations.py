@@ -19,17 +19,17 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from adapter.commands import check_inputs
+from adapter.cli.commands import check_inputs
 from adapter.settings import Source
 from rules import ruleset
 from rules.errors import ConfigError, Problem
 from rules.kinds import Kinds
 from rules.lint import check
 from rules.ruleset import CompiledRule, RuleSet
-from tests.real import prometheus
-from tests.real.prometheus import Client
 from tests.rules.lint import live, series
 from tests.rules.lint.live import Observed
+from tools.real import prometheus
+from tools.real.prometheus import Client
 
 FOLDER = Path(__file__).with_name("configurations")
 NAMES = sorted(file.stem for file in FOLDER.glob("*.yaml"))

@@ -16,9 +16,9 @@ from prometheus_client import CollectorRegistry
 
 from adapter import telemetry
 from adapter.clients.prometheus import Prometheus
-from adapter.cluster.manifests import FileObjects
-from adapter.evaluation.evaluation import Evaluation
-from adapter.series.relist import Relist
+from adapter.server.cluster.manifests import FileObjects
+from adapter.server.evaluation.evaluation import Evaluation
+from adapter.server.series.relist import Relist
 from rules.kinds import NAMESPACES, NODES, PODS, Kinds
 from rules.query import resource
 from rules.query.catalog import Entry

@@ -10,7 +10,7 @@ import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping
 
-from adapter.local_prometheus.remote_write import Labels
+from adapter.cli.local_prometheus.remote_write import Labels
 from rules import promql, syntax
 from rules.errors import PlanError, RulesError
 from rules.kinds import NAMESPACES, NODES, PODS, GroupResource, Kinds

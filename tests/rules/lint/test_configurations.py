@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 
 from adapter import settings
-from adapter.commands import check_live
+from adapter.cli.commands import check_live
 from rules.errors import Problem
 from rules.ruleset import CompiledRule, RuleSet
-from tests.real import prometheus
-from tests.real.prometheus import Prometheus
 from tests.rules.lint import configurations, live
 from tests.rules.lint.configurations import FOLDER, NAMES, SOURCES, Checked
 from tests.rules.lint.live import Observed
+from tools.real import prometheus
+from tools.real.prometheus import Prometheus
 
 FINDINGS = json.loads((FOLDER / "findings.json").read_text())
 """Configuration -> the beginning of each problem that `check` reports without Prometheus."""

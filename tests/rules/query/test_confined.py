@@ -18,8 +18,8 @@ from rules import syntax
 from rules.errors import PlanError
 from rules.query import confined
 from rules.query.confined import Writer, confine
-from tests.real import prometheus
-from tests.real.prometheus import Prometheus
+from tools.real import prometheus
+from tools.real.prometheus import Prometheus
 
 QUERIES = 2000
 NOW = 1_700_000_000

@@ -14,10 +14,10 @@ from rules.query import clauses, scope
 from rules.query.label_binding import LabelBinding
 from rules.query.scope import Scope
 from rules.selectors.selectors import Selector
-from tests.real import prometheus
 from tests.rules.query import worlds
 from tests.rules.query.scoped import NODE, POD, source_of
 from tests.rules.query.worlds import Client, Question
+from tools.real import prometheus
 
 _M = "{<<.LabelMatchers>>}"
 _A, _B = f"A{_M}", f"B{_M}"

@@ -21,11 +21,11 @@ from rules.query.clauses import NotPointwise
 from rules.query.label_binding import LabelBinding
 from rules.query.scope import Scope
 from rules.selectors import selectors
-from tests.real import prometheus
 from tests.rules.query import worlds
 from tests.rules.query.scoped import NODE, POD, source_of
 from tests.rules.query.test_scope_clauses import CLAUSES
 from tests.rules.query.worlds import NAMESPACES, NODES, PODS, WORLDS, Client, Question
+from tools.real import prometheus
 
 pytestmark = pytest.mark.usefixtures("real_servers")
 

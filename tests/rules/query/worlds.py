@@ -20,7 +20,7 @@ from rules.query.label_binding import LabelBinding
 from rules.query.plan import Objects
 from rules.query.scope import Scope
 from rules.selectors.selectors import Selector
-from tests.real.prometheus import Prometheus
+from tools.real.prometheus import Prometheus
 
 NAMESPACES = ("n1", "n2", "n3")
 PODS = ("p1", "p2", "p3")

@@ -12,8 +12,8 @@ from typing import Any
 
 from rules import quantity
 from rules.errors import QuantityError
-from tests.quantity import parse as parse_quantity
 from tests.vectors.expect import same
+from tools.quantity import parse as parse_quantity
 
 
 def check(case: Mapping[str, Any], clusters: Mapping[str, Any]) -> None:

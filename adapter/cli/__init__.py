@@ -1,0 +1,1 @@
+"""What runs on a laptop or in a pipeline: the subcommands and their rooms."""

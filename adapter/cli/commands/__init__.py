@@ -1,0 +1,68 @@
+"""Subcommands of the program, one module each.
+
+Each module has `main(argv)`, which returns the exit code, and raises UsageError and HelpRequested
+of `adapter.settings`. Modules are imported only when their command runs, so that --help stays fast.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import logging
+import sys
+from collections.abc import Iterator, Sequence
+
+from adapter import settings
+
+SUMMARIES = {
+    "serve": "serve the Kubernetes metrics APIs (default command)",
+    "demo": "serve the metrics of a simulated GPU fleet, without GPUs and without a cluster",
+    "check": "report errors and warnings in rules files",
+    "migrate": "turn prometheus-adapter installations and ScaledObjects into values and HPAs",
+    "test": "run unit tests of rules on a real Prometheus",
+    "doctor": "check an installation, from the API server to Prometheus, with cause and cure",
+    "presets": "list the presets, print one, or detect which match the series in Prometheus",
+    "explain": "print how the value of a metric, or the decision of an HPA, comes about",
+    "replay": "print what an autoscaler would have done in the past with other settings",
+    "console": "show autoscalers, metrics and the checks of doctor in the browser",
+    "certs": "issue a CA, a serving certificate and their Secret",
+    "version": "print the version, as --version does",
+}
+"""Names of the commands, which are also the names of their modules."""
+
+SEE_HELP = "`gpu-metrics-adapter --help` lists commands and flags"
+
+
+def run(name: str, argv: Sequence[str]) -> int:
+    """Run the command `name` with the arguments after its name; return the exit code."""
+    try:
+        module = importlib.import_module(f"{__name__}.{name}")
+    except ModuleNotFoundError as error:
+        if error.name != "adapter.cli.demo":
+            raise
+        print(
+            f"{name}: not part of this image; run it in a checkout of the repository",
+            file=sys.stderr,
+        )
+        return 1
+    try:
+        code: int = module.main(argv)
+    except settings.HelpRequested as requested:
+        print(requested)
+        return 0
+    except settings.UsageError as error:
+        see = f"`gpu-metrics-adapter {error.command} --help` explains the command line"
+        print(f"{error}\n{see if error.command else SEE_HELP}", file=sys.stderr)
+        return 2
+    return code
+
+
+@contextlib.contextmanager
+def without_log() -> Iterator[None]:
+    """Log nothing inside: a report has what matters."""
+    log = logging.getLogger("adapter")
+    log.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        log.setLevel(logging.NOTSET)

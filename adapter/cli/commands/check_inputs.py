@@ -1,0 +1,182 @@
+"""Reads what `check` gets: rules files, presets, manifests and Helm values."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from adapter import settings
+from adapter.files import MANIFESTS, read_file
+from adapter.server.app import rule_files
+from rules import presets, quantity
+from rules.document import config, manifests
+from rules.document.found import Arguments, Found, HpaTarget
+from rules.errors import ConfigError, Problem, QuantityError
+from rules.hpa import units
+from rules.lint import check_hpas
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inputs:
+    """All rules, in order, and what was found around them."""
+
+    parsed: tuple[tuple[str, config.Parsed], ...]
+    """Name of the file, and its rules."""
+    problems: tuple[Problem, ...]
+    """Those that are not about rules."""
+    targets: tuple[HpaTarget, ...] = ()
+    """Targets of HPAs whose metrics the rules should produce."""
+    notes: tuple[str, ...]
+    """What was read from manifests and Helm values."""
+
+
+def read(sources: Sequence[settings.Source]) -> Inputs:
+    """Read all sources. Raises ConfigError for files that cannot be read, and unknown presets."""
+    parsed: list[tuple[str, config.Parsed]] = []
+    found: list[Found] = []
+    unreadable: list[Problem] = []
+    notes: list[str] = []
+    for source in sources:
+        if source.kind == "preset":
+            parsed.append(_preset(source.name))
+            continue
+        if source == settings.AUTO:
+            notes.append("preset auto: `presets detect --prometheus-url=URL` prints which it means")
+            continue
+        name = source.name
+        try:
+            for path in rule_files.files(Path(source.name)):
+                name = str(path)
+                content = read_file(path, MANIFESTS, pipes=True)
+                inside = manifests.find(content, file=name)
+                if inside is None:
+                    parsed.append((name, config.parse(content, file=name)))
+                else:
+                    found.append(inside)
+                    parsed += [(part.file, part.parsed) for part in inside.rules]
+        except OSError as error:
+            message = f"cannot be read: {error.strerror}"
+            unreadable.append(Problem(severity="error", message=message, file=name))
+    if unreadable:
+        raise ConfigError(unreadable)
+    problems = [problem for each in found for problem in each.problems]
+    targets = [target for each in found for target in each.targets]
+    problems += itertools.chain.from_iterable(map(_doubt, targets))
+    hpas = [each for part in found for each in part.manifests if each.kind == check_hpas.KIND]
+    problems += itertools.chain.from_iterable(map(check_hpas.shape, hpas))
+    notes += [f"{part.file}:{part.line}: {part.title}" for each in found for part in each.rules]
+    if not parsed and not targets and not any(each.arguments for each in found):
+        message = "contains no rules: no ConfigMap with rules, and no workload of an adapter"
+        problems += [
+            Problem(severity="warning", message=message, file=source.name)
+            for source in sources
+            if source.kind == "config"
+        ]
+    before: list[tuple[str, config.Parsed]] = []
+    keys = dict(itertools.chain.from_iterable(each.config_maps for each in found))
+    with_rules = {part.config_map for each in found for part in each.rules if part.config_map}
+    for arguments in itertools.chain.from_iterable(each.arguments for each in found):
+        settings_of, invalid = flags(arguments)
+        unread = ", ".join(_unread(arguments, settings_of, keys)) if settings_of else ""
+        rest = f"; not among the files: {unread}" if unread else ""
+        notes.append(f"{arguments.file}:{arguments.line}: {arguments.title}{rest}")
+        problems += invalid
+        if settings_of is None:
+            continue
+        problems += _unmounted(arguments, settings_of, keys)
+        problems += _unused(arguments, settings_of, with_rules)
+        configured = False
+        for source in settings_of.rules.sources:
+            configured |= source.kind == "config"
+            if source.kind == "preset":
+                (parsed if configured else before).append(_preset(source.name))
+    rules = (*before, *parsed)
+    whole = bool(rules) and settings.AUTO not in sources
+    return Inputs(
+        parsed=rules,
+        problems=tuple(problems),
+        targets=tuple(targets) if whole else (),
+        notes=tuple(notes),
+    )
+
+
+def _doubt(target: HpaTarget) -> Iterator[Problem]:
+    """Yield a warning if the target has another unit than the metric, or another type."""
+    if target.averaged and target.type == "Value":
+        yield target.warning(
+            f"the target of {target.metric} has type Value, and the controller takes its "
+            "averageValue. Write type: AverageValue"
+        )
+    try:
+        value = quantity.milli_value(target.value)
+    except QuantityError as error:
+        yield target.warning(str(error))
+        return
+    if doubt := units.doubt_of_target(target.metric, value, external=target.external):
+        yield target.warning(doubt)
+
+
+def _preset(name: str) -> tuple[str, config.Parsed]:
+    file = f"{presets.FILE}{name}"
+    return file, config.parse(presets.text(name), file=file)
+
+
+def flags(arguments: Arguments) -> tuple[settings.Settings | None, list[Problem]]:
+    """Return the settings, or None and what is wrong with the flags.
+
+    Values that come from elsewhere, such as `$(POD_IP)`, are not checked.
+    """
+    texts = [each.text for each in arguments.arguments if each.text != "serve"]
+    try:
+        try:
+            return settings.parse(texts), []
+        except settings.UsageError as error:
+            if problems := [each for each in error.problems if "$(" not in each]:
+                return None, [arguments.problem(each) for each in problems]
+            return settings.parse(each for each in texts if "$(" not in each), []
+    except (settings.UsageError, settings.HelpRequested):
+        return None, []
+
+
+def _unread(
+    arguments: Arguments, flags: settings.Settings, keys: dict[str, frozenset[str]]
+) -> Iterator[str]:
+    """Yield each rules file whose ConfigMap is not known, so that it is not checked."""
+    for source in flags.rules.sources:
+        mounted = arguments.key_of(source.name)
+        if source.kind == "config" and (mounted is None or mounted[0] not in keys):
+            yield f"ConfigMap {mounted[0]}" if mounted else source.name
+
+
+def _unmounted(
+    arguments: Arguments, flags: settings.Settings, keys: dict[str, frozenset[str]]
+) -> Iterator[Problem]:
+    """Yield an error for each --config whose ConfigMap is known and does not have the key."""
+    for source in flags.rules.sources:
+        mounted = arguments.key_of(source.name) if source.kind == "config" else None
+        if mounted is None:
+            continue
+        config_map, key = mounted
+        if config_map in keys and key not in keys[config_map]:
+            known = ", ".join(sorted(keys[config_map])) or "none"
+            message = f"ConfigMap {config_map} has no key {key}, so the file does not exist"
+            yield arguments.problem(f"--config={source.name}: {message}; its keys: {known}")
+
+
+def _unused(
+    arguments: Arguments, flags: settings.Settings, with_rules: set[str]
+) -> Iterator[Problem]:
+    """Yield a warning for each mounted ConfigMap with rules that no flag names."""
+    if any(source.kind == "config" for source in flags.rules.sources):
+        return
+    for directory, (config_map, _) in arguments.mounts.items():
+        if config_map in with_rules:
+            yield Problem(
+                severity="warning",
+                message=f"has no --config, so the rules in ConfigMap {config_map}, which is mounted"
+                f" at {directory}, are not read. Add --config={directory}/FILE",
+                file=arguments.file,
+                line=arguments.line,
+            )

@@ -1,0 +1,95 @@
+"""`console`: shows autoscalers, metrics and the checks of `doctor` in the browser."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import sys
+import webbrowser
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from adapter import errors, settings
+from adapter.cli.commands import doctor, shutdown, without_log
+from adapter.settings.flag import Group, flag
+from adapter.settings.flag_types import STRING, SWITCH, integer
+
+NEEDS_JINJA = "needs the package jinja2; run: pip install 'gpu-metrics-adapter[console]'"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Console(Group):
+    """Where the console listens."""
+
+    TITLE = "Console"
+
+    port: int = flag(
+        "port", integer(0, 65535), "Port on 127.0.0.1; 0 takes any free one.", default="6444"
+    )
+    prefix: str = flag(
+        "path-prefix", STRING, "Path below which a proxy serves the console, such as `/console`."
+    )
+    no_browser: bool = flag("no-browser", SWITCH, "Print the address only.", default="false")
+
+    def problems(self) -> Iterable[str]:
+        """Yield what is wrong with the prefix."""
+        if self.prefix and not re.fullmatch(r"(/[\w.~-]+)+", self.prefix, re.ASCII):
+            yield f"--path-prefix={self.prefix}: must be a path such as /console"
+
+
+_GROUPS = (_Console, doctor.Installation, settings.Prometheus)
+_COMMAND = settings.Command(
+    name="console",
+    help=f"""Usage: gpu-metrics-adapter console [FLAGS]
+
+Serves pages on 127.0.0.1 and opens them in the browser, until Ctrl-C: the autoscalers of the
+cluster, errors first, with their metrics, replicas, Events and decisions; metrics, exporters, the
+checks of doctor, and the health of the adapter. Each page is also there as JSON and as text: append
+.json or .txt to its address.
+
+All requests go to the API server, with your rights; they only read. Only the browser that opens the
+printed address can use the console, because the address has a secret token.
+
+{settings.flag_help(*_GROUPS)}
+
+Exit code: 0 after a signal, 1 if it cannot start, 2 for an invalid command line.""",
+    groups=_GROUPS,
+)
+
+
+def main(argv: Sequence[str]) -> int:
+    """Return 0 after a signal, 1 if the console cannot start. Raises UsageError, HelpRequested."""
+    line, prometheus = doctor.parse(_COMMAND, argv)
+    options, installation, _ = line.groups
+    try:
+        with without_log():
+            shutdown.run(_run(options, installation, prometheus))
+    except errors.StartError as error:
+        print(error, file=sys.stderr)
+        return 1
+    except ModuleNotFoundError as error:
+        if error.name not in {"jinja2", "markupsafe"}:
+            raise
+        print(f"console: {NEEDS_JINJA}", file=sys.stderr)
+        return 1
+    return 0
+
+
+async def _run(
+    options: _Console, installation: doctor.Installation, prometheus: settings.Prometheus | None
+) -> None:
+    from adapter.cli.console import server, views  # noqa: PLC0415 - the image does not have jinja2
+    from adapter.cli.doctor import client  # noqa: PLC0415 - --help must not import the clients
+
+    cluster = views.Installation(
+        kubeconfig=installation.kubeconfig or client.kubeconfig_path(),
+        namespace=installation.namespace,
+        service=installation.service,
+        prometheus=prometheus,
+    )
+    with shutdown.stopping() as stop:
+        async with server.running(cluster, port=options.port, prefix=options.prefix) as address:
+            print(f"Console: {address}\nCtrl-C ends it.", flush=True)
+            if not options.no_browser:
+                await asyncio.to_thread(webbrowser.open, address)
+            await stop.wait()

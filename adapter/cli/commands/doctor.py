@@ -1,0 +1,101 @@
+"""`doctor`: checks an installation from the API server to Prometheus, with cause and cure."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from adapter import settings
+from adapter.cli.commands import without_log
+from adapter.settings.cluster import kubeconfig_of_user
+from adapter.settings.command_line import CommandLine
+from adapter.settings.flag import Group, flag
+from adapter.settings.flag_types import STRING, choice
+
+_NAME = "gpu-metrics-adapter"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Installation(Group):
+    """Where the adapter is installed."""
+
+    TITLE = "Installation"
+
+    kubeconfig: str | None = kubeconfig_of_user()
+    namespace: str = flag("namespace", STRING, "Namespace of the adapter.", default=_NAME)
+    service: str = flag("service", STRING, "Service in front of the adapter.", default=_NAME)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Report(Group):
+    """How the report is printed."""
+
+    TITLE = "Report"
+
+    format: Literal["text", "json"] = flag(
+        "output", choice("text", "json"), "Format of the report: text or json.", default="text"
+    )
+
+
+_HELP = f"""Usage: gpu-metrics-adapter doctor [FLAGS]
+
+Checks the APIServices, the Service, certificates, the front proxy, rights, the health of the
+adapter's pods, the metrics of all autoscalers, Prometheus, its GPU exporters, and clocks. It only
+reads. Each line is a state (ok, skipped, warning, failure), a name and a fact, followed by cause
+and cure. The last line has the most important fault.
+
+Runs on any computer with a kubeconfig, or in the adapter's pod, which sees less: its account may
+read neither autoscalers nor other pods. Without --prometheus-url, `$PROMETHEUS_URL` is used, which
+is set in the pod.
+
+Exit code: 0 without a failure, 1 with one, 2 for an invalid command line or if the API server
+cannot be reached.
+
+{settings.flag_help(Installation, _Report, settings.Prometheus)}"""
+
+
+_COMMAND = settings.Command(
+    name="doctor", help=_HELP, groups=(Installation, _Report, settings.Prometheus)
+)
+
+
+def main(argv: Sequence[str]) -> int:
+    """Return 0 without a failure, 1 with one, 2 if there is no API server to check."""
+    line, prometheus = parse(_COMMAND, argv)
+    installation, options, _ = line.groups
+    return _run(installation, options.format, prometheus)
+
+
+def parse(
+    command: settings.Command, argv: Sequence[str]
+) -> tuple[CommandLine, settings.Prometheus | None]:
+    """Parse a command line whose last group is that of Prometheus, None without its URL."""
+    url = os.environ.get("PROMETHEUS_URL", "")
+    default = [f"--prometheus-url={url}"] if url else []
+    line = command.parse([*default, *argv])
+    known = any(each.name == "prometheus-url" for each in line.given)
+    return line, line.groups[-1] if known else None
+
+
+def _run(installation: Installation, form: str, prometheus: settings.Prometheus | None) -> int:
+    from adapter.cli.doctor import checks, client, report
+
+    with without_log():
+        reached, findings = asyncio.run(
+            checks.examine(
+                installation.kubeconfig or client.kubeconfig_path(),
+                service=installation.service,
+                namespace=installation.namespace,
+                prometheus=prometheus,
+            )
+        )
+    if form == "json":
+        print(report.as_json(findings))
+    else:
+        print("\n".join(report.lines(findings)))
+    if not reached:
+        return 2
+    return 1 if report.failed(findings) else 0

@@ -1,0 +1,114 @@
+"""`explain`: how the value of a metric, or the decision of an HPA, comes about, step by step."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from adapter import settings
+from adapter.cli.doctor import autoscaler
+from adapter.cli.doctor.client import CannotTellError, connected
+from adapter.settings.cluster import kubeconfig_of_user
+from adapter.settings.flag import Group, flag
+from adapter.settings.flag_types import STRING, choice
+from rules.causes import explanation_document
+
+_VALUES, _NO_VALUE, _CANNOT_TELL = 0, 1, 2
+_OUTCOMES = {"values": _VALUES, "noValue": _NO_VALUE}
+_HPA = "hpa"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Options(Group):
+    """What is explained, and how."""
+
+    TITLE = "Flags"
+
+    selector: str = flag(
+        "selector", STRING, "Label selector of the objects, with the name *.", shorthand="l"
+    )
+    metric_selector: str = flag("metric-selector", STRING, "Label selector of the series.")
+    kubeconfig: str | None = kubeconfig_of_user()
+    output: Literal["text", "json"] = flag(
+        "output",
+        choice("text", "json"),
+        "Format: text or json.",
+        default="text",
+        shorthand="o",
+    )
+
+
+_COMMAND = settings.Command(
+    name="explain",
+    help=f"""Usage: gpu-metrics-adapter explain NAMESPACE/RESOURCE/NAME METRIC [FLAGS]
+       gpu-metrics-adapter explain RESOURCE/NAME METRIC [FLAGS]
+       gpu-metrics-adapter explain NAMESPACE METRIC [FLAGS]
+       gpu-metrics-adapter explain hpa NAMESPACE/NAME [FLAGS]
+
+Prints how the value of a metric comes about: the rule that provides it, its series and labels, the
+PromQL, the answer of Prometheus, the objects and the values. The last line is the verdict. NAME may
+be *; RESOURCE/NAME is an object at cluster scope; NAMESPACE alone is that of an external metric.
+With `hpa`, prints what the HorizontalPodAutoscaler controller computes now. All requests go to the
+API server, with your rights: those to read the metric, and the discovery document of its group.
+
+{settings.flag_help(_Options)}
+
+Examples:
+  gpu-metrics-adapter explain 'default/pods/*' duty_cycle_current -l app=bert
+  gpu-metrics-adapter explain default/deployments.apps/cuda-test cuda_test_gpu_avg
+  gpu-metrics-adapter explain nodes/gpu-node-0 temperature_celsius_current
+  gpu-metrics-adapter explain default queue_length          (an external metric)
+  gpu-metrics-adapter explain hpa default/bert
+
+Exit code: 0 if the metric, or each metric of the HPA, has a value; 1 if not; 2 if that cannot be
+told, and for an invalid command line.""",
+    groups=(_Options,),
+    arguments=("WHERE", "METRIC"),
+)
+
+
+def main(argv: Sequence[str]) -> int:
+    """Return 0 if there are values, 1 if not, 2 if that is unknown. Raises UsageError."""
+    line = _COMMAND.parse(argv)
+    (options,) = line.groups
+    where, metric = line.positional
+    text = metric if where == _HPA else where
+    parts = text.split("/")
+    if not all(parts) or not (len(parts) == 2 if where == _HPA else len(parts) <= 3):
+        wanted = "NAMESPACE/NAME" if where == _HPA else "NAMESPACE/RESOURCE/NAME"
+        raise _COMMAND.error(f"{text}: expected {wanted}")
+    try:
+        return asyncio.run(_run(options, parts, "" if where == _HPA else metric))
+    except CannotTellError as error:
+        print(explanation_document.last_line(f"cannot tell: {error}"))
+        return _CANNOT_TELL
+
+
+async def _run(options: _Options, parts: Sequence[str], metric: str) -> int:
+    """Explain the metric, or the HPA that `parts` name if there is no metric."""
+    as_json = options.output == "json"
+    async with connected(options.kubeconfig) as client:
+        if not metric:
+            namespace, name = parts
+            explained = await autoscaler.explain(client, namespace, name)
+            if as_json:
+                print(json.dumps(explained.document(), indent=2))
+            else:
+                print(*explained.lines(), sep="\n")
+            return _VALUES if explained.complete else _NO_VALUE
+        request = await client.request(
+            parts,
+            metric,
+            selector=options.selector,
+            metric_selector=options.metric_selector,
+        )
+        document = await client.explanation(request)
+    if as_json:
+        print(json.dumps(document, indent=2))
+    else:
+        for line in explanation_document.lines(document):
+            print(line)
+    return _OUTCOMES.get(document["outcome"], _CANNOT_TELL)

@@ -1,0 +1,341 @@
+"""`migrate`: prometheus-adapter installations and KEDA ScaledObjects become values and HPAs."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from adapter import settings
+from adapter.cli.commands import check_inputs
+from adapter.cli.doctor import comparison
+from adapter.cli.doctor.client import CannotTellError, connected
+from adapter.files import MANIFESTS, read_file
+from adapter.server.apimachinery import yaml
+from adapter.settings.cluster import kubeconfig_of_user
+from adapter.settings.flag import Group, flag
+from adapter.settings.flag_types import FILE, STRING, SWITCH, choice, repeated
+from adapter.settings.ignored import IGNORED
+from rules import ruleset
+from rules.document import config, manifests, nodes
+from rules.document import yaml as documents
+from rules.document.found import Arguments, Found, HelmValues, RulesPart, merged
+from rules.document.yaml import MappingNode
+from rules.errors import ConfigError, Problem, UnreadableError
+from rules.migration import chart, cluster, keda, overlay, scaled_objects, workload
+from rules.migration.notes import Note, Verdict
+from rules.quoting import counted, escaped
+
+_KEDA = frozenset(("ScaledObject", *scaled_objects.OTHER_KINDS))
+_HPAS = "hpas.yaml"
+_SUFFIXES = frozenset((".yaml", ".yml", ".json"))
+_VERDICTS: tuple[Verdict, ...] = ("same", "differs", "left out")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Options(Group):
+    """What is read and written."""
+
+    TITLE = "Flags"
+
+    files: tuple[str, ...] = flag(
+        "file", repeated("file", str), "File to read, as without the flag.", default=""
+    )
+    cluster: bool = flag(
+        "cluster",
+        SWITCH,
+        "Read Deployments of prometheus-adapter, their ConfigMaps and all ScaledObjects.",
+        default="false",
+    )
+    output: str | None = flag("output", FILE, "Folder to write to. Without it, only the report.")
+    format: Literal["values", "kustomize"] = flag(
+        "format",
+        choice("values", "kustomize"),
+        "values: values of the chart. kustomize: an overlay on manifests/base.",
+        default="values",
+    )
+    manifests: str = flag(
+        "manifests",
+        STRING,
+        "Path of our manifests, as the overlay sees it.",
+        default="../manifests",
+    )
+    kubeconfig: str | None = kubeconfig_of_user()
+    compare: bool = flag(
+        "compare",
+        SWITCH,
+        "Compare two running servers instead, for the HPAs in FILE, or all of the cluster.",
+        default="false",
+    )
+    original: str = flag(
+        "original",
+        STRING,
+        "URL, or NAMESPACE/SERVICE of the server to compare with; if empty, the one that the "
+        "APIServices name.",
+    )
+    ours: str = flag("ours", STRING, "The same for the other server.")
+    token_file: str | None = flag(
+        "token-file",
+        FILE,
+        "Bearer token for the URLs. Other credentials are not sent there.",
+    )
+
+    def problems(self) -> Iterator[str]:
+        """Yield the conflicts between the flags."""
+        if self.compare and "://" not in self.original + self.ours:
+            yield "--ours: set it or --original to the URL of the server without APIService"
+        if self.compare and self.cluster:
+            yield "--cluster: has no effect with --compare, which reads the cluster"
+        if not self.compare and self.cluster and self.files:
+            yield "--cluster: reads no FILE"
+        if not (self.compare or self.cluster or self.files):
+            yield "FILE: is missing"
+
+
+_COMMAND = settings.Command(
+    name="migrate",
+    help=f"""Usage: gpu-metrics-adapter migrate FILE... [FLAGS]
+       gpu-metrics-adapter migrate --cluster [FLAGS]
+       gpu-metrics-adapter migrate --compare --ours=URL [FILE...] [FLAGS]
+
+Reads an installation of prometheus-adapter (values of its Helm chart, also in a HelmRelease or an
+Application; a Deployment and its ConfigMap; a rules file) and KEDA ScaledObjects; a FILE may be a
+folder. Prints a line for each key: whether it works as it is, differs, or is left out, and why.
+With --output, writes values.yaml or an overlay, and hpas.yaml with an HPA for each ScaledObject.
+
+With --compare, requests each custom and external metric of the HPAs from two servers and prints
+each difference; values within the tolerance of an HPA, 10 %, are close.
+
+{settings.flag_help(_Options)}
+
+Exit code: 0 if the rules of the output load, 1 if not, if a file cannot be read or if nothing was
+found; with --compare, 1 if a metric differs or could not be compared; 2 for an invalid command
+line.""",
+    groups=(_Options,),
+    positional_flag="file",
+)
+
+
+def main(argv: Sequence[str]) -> int:
+    """Return 0 if the output can be used, else 1. Raises UsageError."""
+    (options,) = _COMMAND.parse(argv).groups
+    try:
+        if options.compare:
+            return asyncio.run(_compare(options))
+        found = _of_cluster(options.kubeconfig) if options.cluster else _of_files(options.files)
+        values, hpas, notes = convert(found)
+        files, more = _files(values, hpas, options)
+        problems = _problems(overlay.rules_file(values))
+    except (ConfigError, CannotTellError, UnreadableError, OSError) as error:
+        print(escaped(str(error), keep="\n"))
+        return 1
+    report = (*sorted(notes, key=lambda note: (note.file, note.line)), *more)
+    for note in report:
+        print(note)
+    for problem in problems:
+        print(problem)
+    if any(each.kind == "ScaledObject" for each in found.manifests):
+        print(f"ScaledObjects: as KEDA {keda.VERSION} reads them, see docs/migration.md")
+    count = Counter(note.verdict for note in report)
+    print(", ".join(f"{count[each]} {each}" for each in _VERDICTS))
+    if any(each.severity == "error" for each in problems):
+        return 1
+    if options.output:
+        _write(Path(options.output), files)
+    return 0
+
+
+async def _compare(options: _Options) -> int:
+    found = _of_files(options.files).manifests if options.files else ()
+    hpas = [nodes.plain(each.node) for each in found if each.kind == "HorizontalPodAutoscaler"]
+    for each in hpas:
+        each["metadata"].setdefault("namespace", "default")
+    if options.files and not hpas:
+        raise _error("contains no HorizontalPodAutoscaler of autoscaling/v2")
+    async with (
+        connected(options.kubeconfig) as api,
+        comparison.server(options.original, api, options.token_file) as original,
+        comparison.server(options.ours, api, options.token_file) as ours,
+    ):
+        compared = await comparison.compare(api, original, ours, hpas)
+    for line in comparison.lines(compared):
+        print(escaped(line))
+    same = all(
+        not each.unknown and not any(d.matters for d in each.differences) for each in compared
+    )
+    return 0 if same else 1
+
+
+def convert(found: Found) -> tuple[dict[str, Any], list[dict[str, Any]], list[Note]]:
+    """Return values, HPAs and notes. Raises ConfigError without an installation, or with two."""
+    adapters = [each for each in found.arguments if each.container.entries]
+    unusable = {each.name.replace("_", "-"): f"has no effect: {each.ignored}" for each in IGNORED}
+    for each in found.arguments:
+        unusable |= _refused_flags(each)
+    parts = [each for each in found.rules if each.node.entries or each.config_map]
+    installations = [chart.convert(each, unusable) for each in found.values]
+    installations += [workload.convert(each, found, unusable) for each in adapters]
+    if not installations:
+        installations = [workload.of_config_map(each) for each in parts]
+    if len(installations) > 1:
+        every: tuple[HelmValues | Arguments | RulesPart, ...]
+        every = (*found.values, *adapters) or tuple(parts)
+        titles = [f"{each.title} in {each.file}" for each in every]
+        raise _error(f"there are several installations: {', '.join(titles)}. Migrate one by one")
+    if not installations and not any(each.kind in _KEDA for each in found.manifests):
+        raise _error("contains neither an installation of prometheus-adapter nor a ScaledObject")
+    values, notes = installations[0] if installations else ({"rules": {"default": False}}, [])
+    converted = scaled_objects.convert(found.manifests, values, is_installed=bool(installations))
+    rules = values.setdefault("rules", {})
+    if converted.rules:
+        rules["external"] = [*(rules.get("external") or ()), *converted.rules]
+        notes += _without_effect(found, rules.get("existing"))
+    return values, converted.hpas, [*notes, *converted.notes, *_others(found)]
+
+
+def _without_effect(found: Found, existing: str | None) -> Iterable[Note]:
+    """Yield a note if the rules of ScaledObjects stand beside a ConfigMap that replaces them."""
+    scaled = [each for each in found.manifests if each.kind == "ScaledObject"]
+    if existing:
+        yield Note(
+            verdict="left out",
+            subject="rules of ScaledObjects",
+            message=f"have no effect beside rules.existing: add them to ConfigMap {existing}",
+            file=scaled[0].file,
+            line=scaled[0].node.line,
+        )
+
+
+def _refused_flags(arguments: Arguments) -> dict[str, str]:
+    """Return why the server would not start with these flags, by their names."""
+    refused = {}
+    for problem in check_inputs.flags(arguments)[1]:
+        flag_text, _, message = problem.message.partition(": ")
+        refused[flag_text.lstrip("-").partition("=")[0]] = message or flag_text
+    return refused
+
+
+def _others(found: Found) -> Iterable[Note]:
+    """Yield a note about each object of which nothing is converted."""
+    read = {id(each.workload) for each in found.arguments if each.container.entries}
+    maps = {each.config_map for each in found.rules}
+    for each in found.manifests:
+        name = nodes.text(nodes.mapping(each.node, "metadata"), "name")
+        handled = each.kind in {"ScaledObject", "HelmRelease", "Application"}
+        if handled or id(each.node) in read or (each.kind == "ConfigMap" and name in maps):
+            continue
+        message = scaled_objects.OTHER_KINDS.get(
+            each.kind, "is not part of a migration: the chart has its own objects"
+        )
+        is_hpa = each.kind == "HorizontalPodAutoscaler"
+        if is_hpa and scaled_objects.is_of_keda(each):
+            is_hpa, message = False, "is KEDA's: it is deleted with its ScaledObject"
+        yield Note(
+            verdict="same" if is_hpa else "left out",
+            subject=each.title,
+            message="" if is_hpa else message,
+            file=each.file,
+            line=each.node.entries["kind"].key.line,
+        )
+
+
+def _of_files(names: Sequence[str]) -> Found:
+    """Read files, and folders with the folders below. Raises ConfigError with all their errors."""
+    found: list[Found] = []
+    problems: list[Problem] = []
+    for path in itertools.chain.from_iterable(_paths(Path(name)) for name in names):
+        try:
+            found.append(_read(read_file(path, MANIFESTS, pipes=True), str(path)))
+        except ConfigError as error:
+            problems += error.problems
+    if problems:
+        raise ConfigError(problems)
+    return merged(found)
+
+
+def _paths(path: Path) -> Sequence[Path]:
+    """Return the file itself, or the files of YAML and JSON in a folder, without hidden ones."""
+    if not path.is_dir():
+        return (path,)
+    found = [
+        each
+        for each in sorted(path.rglob("*"))
+        if each.suffix in _SUFFIXES
+        and each.is_file()
+        and not any(part.startswith(".") for part in each.relative_to(path).parts)
+    ]
+    if not found:
+        raise _error("contains no file of YAML or JSON", str(path))
+    return found
+
+
+def _read(content: bytes, file: str) -> Found:
+    """Return what a file contains. Raises ConfigError if a part of it cannot be read."""
+    _, problems = documents.load_all(content, file=file)
+    found = manifests.find(content, file=file)
+    if found is None:
+        node, _ = documents.load(content, file=file)
+        if not isinstance(node, MappingNode) and not problems:
+            raise _error("contains neither manifests, nor Helm values, nor rules", file)
+        parsed = config.parse(content, file=file)
+        part = RulesPart(title=file, file=file, line=1, parsed=parsed)
+        if isinstance(node, MappingNode):
+            part = replace(part, node=node)
+        found = Found(rules=(part,))
+    if not problems:
+        of_rules = (problem for part in found.rules for problem in part.parsed[1])
+        problems = (*found.problems, *of_rules)
+    if errors := [each for each in problems if each.severity == "error"]:
+        raise ConfigError(errors)
+    return found
+
+
+def _of_cluster(kubeconfig: str | None) -> Found:
+    async def read() -> Found:
+        async with connected(kubeconfig) as client:
+            listed = await client.run(cluster.documents())
+        return merged(_read(json.dumps(each).encode(), "cluster") for each in listed)
+
+    return asyncio.run(read())
+
+
+def _files(
+    values: dict[str, Any], hpas: Sequence[Mapping[str, Any]], options: _Options
+) -> tuple[dict[str, list[Mapping[str, Any]]], list[Note]]:
+    files: dict[str, list[Mapping[str, Any]]] = {}
+    notes: list[Note] = []
+    if options.format == "kustomize":
+        built, notes = overlay.build(values, options.manifests)
+        files = {name: [document] for name, document in built.items()}
+    else:
+        files["values.yaml"] = [values]
+    if hpas:
+        files[_HPAS] = list(hpas)
+    elif options.output and (left := Path(options.output, _HPAS)).exists():
+        raise _error("is of an earlier run, and no HPA is written now: remove it", str(left))
+    return files, notes
+
+
+def _problems(rules: Mapping[str, Any]) -> Sequence[Problem]:
+    """Return what is wrong with the rules of the output."""
+    parsed = config.parse(yaml.encode(rules), file="output")
+    try:
+        return ruleset.compile([("output", parsed)]).problems
+    except ConfigError as error:
+        return error.problems
+
+
+def _write(folder: Path, files: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, contents in files.items():
+        (folder / name).write_bytes(b"---\n".join(map(yaml.encode, contents)))
+    print(f"wrote {counted(len(files), 'file')} to {folder}: {', '.join(files)}")
+
+
+def _error(message: str, file: str = "") -> ConfigError:
+    return ConfigError([Problem(severity="error", message=message, file=file)])

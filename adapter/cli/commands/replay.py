@@ -1,0 +1,193 @@
+"""`replay hpa`: what an autoscaler would have done in the past with other settings."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+
+from adapter import errors, settings
+from adapter.cli.commands import doctor, without_log
+from adapter.cli.commands.console import NEEDS_JINJA
+from adapter.cli.doctor import replay
+from adapter.cli.doctor.client import CannotTellError, connected
+from adapter.cli.doctor.replay import Wanted
+from adapter.files import read_file
+from adapter.server.app import sources
+from adapter.settings.flag import FlagType, Group, flag
+from adapter.settings.flag_types import FILE, STRING, choice, comma_separated, duration
+from rules.hpa import replay_report
+from rules.quoting import escaped
+
+
+def _number(text: str) -> int | None:
+    if not text:
+        return None
+    if not text.isdecimal():
+        raise ValueError("must be a number of replicas")
+    return int(text)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Replay(Group):
+    """What is replayed."""
+
+    TITLE = "Replay"
+
+    since: float = flag(
+        "since",
+        FlagType(name="duration", parse=replay.period),
+        "How much of the past.",
+        default="7d",
+    )
+    targets: tuple[str, ...] = flag(
+        "target", comma_separated(), "Comma-separated targets, each of which is replayed."
+    )
+    metric: str = flag("metric", STRING, "Metric that the targets are for, if there are several.")
+    behavior: str | None = flag(
+        "behavior", FILE, "YAML or JSON file with another `spec.behavior`: scaleUp and scaleDown."
+    )
+    minimum: int | None = flag(
+        "min-replicas", FlagType(name="int", parse=_number), "Another minReplicas."
+    )
+    maximum: int | None = flag(
+        "max-replicas", FlagType(name="int", parse=_number), "Another maxReplicas."
+    )
+    startup: tuple[float, ...] = flag(
+        "startup",
+        FlagType(name="duration", parse=lambda text: (duration().parse(text),) if text else ()),
+        "Time until a new pod has a value; measured from the past if that is possible.",
+    )
+    step: float = flag(
+        "sync-period",
+        duration(positive=True),
+        "`--horizontal-pod-autoscaler-sync-period` of the controller.",
+        default="15s",
+    )
+    output: Literal["text", "json", "html"] = flag(
+        "output",
+        choice("text", "json", "html"),
+        "Format: text, json, or html, a page that needs no other file.",
+        default="text",
+        shorthand="o",
+    )
+
+    def problems(self) -> Iterable[str]:
+        """Yield a problem if the period has too many syncs."""
+        if self.since / self.step > _MAX_SYNCS:
+            yield f"--sync-period: too short for --since: more than {_MAX_SYNCS} syncs"
+
+
+_MAX_SYNCS = 200_000
+_GROUPS = (_Replay, doctor.Installation, settings.Prometheus)
+_COMMAND = settings.Command(
+    name="replay",
+    help=f"""Usage: gpu-metrics-adapter replay hpa NAMESPACE/NAME [FLAGS]
+
+Reads the history of the metrics of a HorizontalPodAutoscaler from Prometheus, and computes what its
+controller would have decided at each sync with other targets, windows, policies or bounds. Prints
+for each variant pod-hours, the time above the target and the time saturated, scale-ups and
+scale-downs and the largest step, and the model behind it. It only reads.
+
+The cluster is read with your rights. Prometheus is that of --prometheus-url or `$PROMETHEUS_URL`;
+from outside the cluster, `kubectl port-forward` makes it reachable.
+
+{settings.flag_help(*_GROUPS)}
+
+Examples:
+  gpu-metrics-adapter replay hpa default/bert --target=30,40,50 --since=2d
+  gpu-metrics-adapter replay hpa default/bert --behavior=slow.yaml -o html >replay.html
+
+Exit code: 0; 1 if the past cannot be replayed, and the last line says why; 2 for an invalid command
+line.""",
+    groups=_GROUPS,
+    arguments=("hpa", "NAMESPACE/NAME"),
+)
+
+
+def main(argv: Sequence[str]) -> int:
+    """Return 0, or 1 if the past cannot be replayed. Raises UsageError and HelpRequested."""
+    line, prometheus = doctor.parse(_COMMAND, argv)
+    options, installation, _ = line.groups
+    what, target = line.positional
+    namespace, _, name = target.partition("/")
+    if what != "hpa" or not namespace or not name or "/" in name:
+        raise _COMMAND.error(f"{what} {target}: expected hpa NAMESPACE/NAME")
+    if prometheus is None:
+        raise _COMMAND.error("--prometheus-url: is missing, and so is $PROMETHEUS_URL")
+    try:
+        wanted = _wanted(options)
+        with without_log():
+            return asyncio.run(
+                _run(options.output, installation.kubeconfig, prometheus, (namespace, name), wanted)
+            )
+    except (CannotTellError, errors.StartError) as error:
+        print(escaped(f"cannot replay: {' '.join(str(error).split())}"), file=sys.stderr)
+        return 1
+    except ModuleNotFoundError as error:
+        if error.name not in {"jinja2", "markupsafe"}:
+            raise
+        print(f"replay: {NEEDS_JINJA}", file=sys.stderr)
+        return 1
+
+
+def _wanted(options: _Replay) -> Wanted:
+    return Wanted(
+        since=options.since,
+        targets=options.targets,
+        metric=options.metric,
+        behavior=None if options.behavior is None else _behavior(Path(options.behavior)),
+        minimum=options.minimum,
+        maximum=options.maximum,
+        startup=next(iter(options.startup), None),
+        step=options.step,
+    )
+
+
+def _behavior(path: Path) -> Mapping[str, Any]:
+    """Return `spec.behavior` in a file, of which it may be all. Raises CannotTellError."""
+    try:
+        document = yaml.safe_load(read_file(path, pipes=True))
+    except OSError as error:
+        raise CannotTellError(f"{path}: {error.strerror}") from error
+    except yaml.YAMLError as error:
+        raise CannotTellError(f"{path}: not YAML: {error}") from error
+    if isinstance(document, dict) and set(document) == {"behavior"}:
+        document = document["behavior"]
+    if not isinstance(document, dict):
+        raise CannotTellError(f"{path}: must have scaleUp and scaleDown, as `spec.behavior`")
+    return document
+
+
+def _progress(part: float) -> None:
+    """Show how much has been read, on a terminal."""
+    if sys.stderr.isatty():
+        end = "\r" if part < 1 else "\r\033[K"
+        print(f"reading the past: {part:4.0%}", end=end, file=sys.stderr, flush=True)
+
+
+async def _run(
+    output: str,
+    kubeconfig: str | None,
+    connection: settings.Prometheus,
+    names: tuple[str, str],
+    wanted: Wanted,
+) -> int:
+    async with connected(kubeconfig) as client, sources.connect_prometheus(connection) as found:
+        replayed = await replay.run(client, found, *names, wanted, _progress)
+    if output == "json":
+        print(json.dumps(replay_report.document(replayed), indent=2))
+    elif output == "html":
+        from adapter.cli.console import pages  # noqa: PLC0415 - the image does not have jinja2
+
+        print(pages.replay_file(replayed))
+    else:
+        for line in replay_report.lines(replayed):
+            print(escaped(line))
+    return 0

@@ -1,0 +1,76 @@
+"""`serve`: runs the server until SIGTERM or SIGINT.
+
+The server's modules take seconds to import, so they are imported after the flags are parsed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import sys
+from collections.abc import Sequence
+
+from adapter import log_handler, settings
+from adapter.cli.commands import SUMMARIES
+
+log = logging.getLogger(__name__)
+
+
+def main(argv: Sequence[str]) -> int:
+    """Return 0 after a signal, 1 if the server cannot start. Raises UsageError, HelpRequested."""
+    try:
+        parsed = settings.parse(argv, commands=SUMMARIES)
+    except settings.HelpRequested:
+        usage = f"Usage: gpu-metrics-adapter [serve] [FLAGS]\n\n{settings.usage()}"
+        raise settings.HelpRequested(usage) from None
+    debug = parsed.logs.verbosity >= log_handler.DEBUG_VERBOSITY
+    level = logging.DEBUG if debug else logging.INFO
+    set_up_logging(level, json=parsed.logs.format == "json")
+    return _run(parsed)
+
+
+def set_up_logging(level: int, *, json: bool = False) -> None:
+    """Log to standard error, as is usual in containers; at debug level without limiting repeats."""
+    formatter = log_handler.JsonFormatter() if json else log_handler.TextFormatter()
+    limited = level > logging.DEBUG
+    handler = log_handler.LogHandler(sys.stderr, formatter=formatter, limited=limited)
+    logging.basicConfig(level=level, handlers=[handler])
+    logging.getLogger("asyncio").setLevel(logging.INFO)
+    sys.unraisablehook = log_unraisable
+
+
+def log_unraisable(event: sys.UnraisableHookArgs) -> None:
+    """Log an exception that Python cannot raise: in one line, without a traceback.
+
+    A client can cause it by sending a TLS server name that is not ASCII.
+    """
+    name = type(event.exc_value).__name__
+    log.warning("%s: %r: %s: %s", event.err_msg or "ignored", event.object, name, event.exc_value)
+
+
+def _run(parsed: settings.Settings) -> int:
+    import uvloop
+
+    from adapter import errors
+    from adapter.cli.commands import shutdown
+    from adapter.server.app import reload, server
+    from rules.errors import ConfigError
+
+    # With 5 ms, the event loop waits so long for the interpreter lock at each read and write of a
+    # connection while a thread encodes an answer: with 64 busy clients for a second.
+    sys.setswitchinterval(0.0005)
+    reload.ignore_signal()  # until it is handled
+
+    async def serve() -> None:
+        async with contextlib.AsyncExitStack() as stack:
+            stop = stack.enter_context(shutdown.stopping())
+            if await shutdown.run_until(stop, stack.enter_async_context(server.running(parsed))):
+                await stop.wait()
+
+    try:
+        loop_factory = uvloop.new_event_loop if parsed.serving.event_loop == "uvloop" else None
+        shutdown.run(serve(), loop_factory=loop_factory)
+    except (ConfigError, errors.StartError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0

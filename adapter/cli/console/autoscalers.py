@@ -1,0 +1,237 @@
+"""The autoscalers of the cluster: one watch, samples of what was seen, and looks at metrics.
+
+Values and replicas come from the watch, which brings each change. Metrics are requested only for
+rows that somebody sees, by few workers, each at most every 15 s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple, NoReturn
+
+import orjson
+from prometheus_client import CollectorRegistry
+
+from adapter import errors, telemetry
+from adapter.background import gather_or_cancel
+from adapter.cache import LRUCache
+from adapter.cli.console import rows
+from adapter.cli.console.rows import Look, Row
+from adapter.cli.doctor import autoscalers as metrics
+from adapter.cli.doctor import client
+from adapter.cli.doctor.report import Finding, failure
+from adapter.clients.kubernetes import Kube, Reply
+from adapter.server.cluster.value_index import Item, ValueIndex
+from adapter.server.cluster.watch_cache import Content, WatchCaches
+from rules.errors import UnreadableError
+from rules.hpa import autoscaler, reading
+from rules.kinds import Kind
+
+Document = Mapping[str, Any]
+
+_KIND = Kind(
+    group="autoscaling",
+    version="v2",
+    kind="HorizontalPodAutoscaler",
+    resource="horizontalpodautoscalers",
+    singular="horizontalpodautoscaler",
+    namespaced=True,
+)
+_KEPT = ("namespace", "name", "uid", "creationTimestamp")
+_FIRST_LIST = 10.0
+"""Seconds for which the first page waits for the list."""
+_STEP = 0.05
+_WORKERS = 8
+MAX_SHOWN = 60
+"""Rows whose metrics are requested for one page."""
+_FRESH = 15.0
+"""Seconds until the metrics of a row are requested again: a sync of the controller."""
+_SCALE_FRESH = 300.0
+"""Seconds for which the selector of a target is kept."""
+_MAX_KEPT = 2000
+"""Autoscalers whose looks and samples are kept."""
+_SAMPLE_INTERVAL = 15.0
+"""Seconds after which a state that has not changed is sampled again: its line goes on."""
+_MAX_SAMPLES = 240
+"""Samples of one autoscaler: an hour, or longer if nothing changed meanwhile."""
+
+
+class Sample(NamedTuple):
+    """State of an autoscaler at one time."""
+
+    time: float
+    """Unix seconds."""
+    present: int | None
+    """None where only the desired replicas are known."""
+    wanted: int
+    values: tuple[int | None, ...]
+    """As the status has them, in thousandths or per cent; empty where they are not known."""
+
+
+class Autoscalers:
+    """Follows the autoscalers while `run` runs. `clock` returns Unix seconds."""
+
+    def __init__(self, kube: Kube, clock: Callable[[], float] = time.time) -> None:
+        self._kube = kube
+        self._clock = clock
+        content: Content[ValueIndex[Document]] = Content(
+            index=ValueIndex, parse=self._parse, metadata_only=False
+        )
+        registry = CollectorRegistry()
+        self._caches = WatchCaches(kube, content, metrics=telemetry.WatchCacheMetrics(registry))
+        self._looks: LRUCache[str, Look] = LRUCache(_MAX_KEPT)
+        self._samples: LRUCache[str, deque[Sample]] = LRUCache(_MAX_KEPT)
+        self._scales: LRUCache[str, tuple[float, reading.Reply]] = LRUCache(_MAX_KEPT)
+        """Scales and discovery documents by path, and when they were read."""
+        self._due: asyncio.Queue[str] = asyncio.Queue(MAX_SHOWN)
+        self._pending: set[str] = set()
+
+    async def run(self) -> NoReturn:
+        """Watch, take samples and request metrics until cancelled."""
+        workers = (self._work() for _ in range(_WORKERS))
+        await gather_or_cancel((self._caches.run(), self._sample_periodically(), *workers))
+        raise AssertionError  # none of them returns
+
+    async def rows(self) -> tuple[Row, ...]:
+        """Return all rows, errors first. Raises BackendError if they cannot be listed."""
+        documents = (await self._index()).values()
+        found = (rows.row(each, self._looks.get(_key(each))) for each in documents)
+        return tuple(sorted(found, key=lambda each: each.order))
+
+    def samples(self, key: str) -> Sequence[Sample]:
+        """Return what was seen of an autoscaler, oldest first."""
+        return tuple(self._samples.get(key) or ())
+
+    def show(self, keys: Iterable[str]) -> None:
+        """Request the metrics of these autoscalers again, unless that was done a moment ago."""
+        for key in keys:
+            look = self._looks.get(key)
+            fresh = look is not None and self._clock() - look.at < _FRESH
+            if not fresh and key not in self._pending and not self._due.full():
+                self._pending.add(key)
+                self._due.put_nowait(key)
+
+    async def _index(self) -> ValueIndex[Document]:
+        """Return the index, after the first list. Raises BackendError."""
+        deadline = time.monotonic() + _FIRST_LIST
+        while (index := self._caches.index(_KIND)) is None:
+            if time.monotonic() >= deadline or isinstance(
+                self._caches.status(), errors.Degradation
+            ):
+                # The same request says what the watch was answered.
+                await self._kube.get(f"/apis/autoscaling/v2/{_KIND.resource}", {"limit": "1"})
+                raise errors.TimedOut("the list of autoscalers is not complete yet: wait")
+            await asyncio.sleep(_STEP)
+        return index
+
+    async def _sample_periodically(self) -> NoReturn:
+        while True:
+            if (index := self._caches.index(_KIND)) is not None:
+                for each in list(index.values()):
+                    self._sample(each, after=_SAMPLE_INTERVAL)
+            await asyncio.sleep(_SAMPLE_INTERVAL)
+
+    def _parse(self, document: Document) -> Item[Document]:
+        """Return what is kept of an HPA that the watch brings, and sample it."""
+        kept = _kept(document)
+        self._sample(kept)
+        return Item(kept["metadata"]["namespace"], kept["metadata"]["name"], kept)
+
+    def _sample(self, document: Document, *, after: float = 0.0) -> None:
+        """Add a sample, unless the last one is younger than `after` seconds.
+
+        A status without conditions has no numbers: the controller has not synced yet.
+        """
+        if not document["status"].get("conditions"):
+            return
+        row = rows.row(document, None)
+        samples = self._samples.get(row.key)
+        if samples is None:
+            self._samples.set(row.key, samples := deque(maxlen=_MAX_SAMPLES))
+        if samples and self._clock() - samples[-1].time < after:
+            return
+        values = tuple(each.current for each in row.values)
+        new = Sample(self._clock(), row.present, row.wanted, values)
+        if len(samples) > 1 and samples[-1][1:] == new[1:] == samples[-2][1:]:
+            samples.pop()  # a line needs the first and the last of equal samples
+        samples.append(new)
+
+    async def _work(self) -> NoReturn:
+        while True:
+            key = await self._due.get()
+            try:
+                namespace, _, name = key.partition("/")
+                index = self._caches.index(_KIND)
+                if index is not None and (document := index.of(namespace).get(name)) is not None:
+                    self._looks.set(key, await self._look(document))
+            except Exception as error:  # noqa: BLE001 - one answer that is odd ends no other look
+                fact = f"an answer is not what the Kubernetes API defines: {error!r}"
+                found = failure("metrics", fact, cure="Run: gpu-metrics-adapter doctor")
+                self._looks.set(key, Look(at=self._clock(), findings=(found,)))
+            finally:
+                self._pending.discard(key)
+
+    async def _look(self, document: Document) -> Look:
+        """Request the metrics of an autoscaler as the controller does."""
+        try:
+            hpa = autoscaler.autoscaler(document)
+            requests = await client.run(reading.requests(hpa), self._kept_reply)
+        except UnreadableError as error:
+            found = failure("scale", str(error), cure="Correct scaleTargetRef")
+            return Look(at=self._clock(), findings=(found,))
+        stamps, findings = [], []
+        for metric, request in zip(hpa.metrics, requests, strict=True):
+            stamp, finding = await self._request(str(metric), request)
+            stamps.append(stamp)
+            findings += [finding] if finding is not None else []
+        return Look(at=self._clock(), stamps=tuple(stamps), findings=tuple(findings))
+
+    async def _request(
+        self, name: str, request: reading.Request | UnreadableError
+    ) -> tuple[float | None, Finding | None]:
+        """Return the time of the oldest value of a metric, and what is wrong with the answer."""
+        if isinstance(request, UnreadableError):
+            return None, failure(name, str(request), cure="Run: gpu-metrics-adapter doctor")
+        try:
+            reply = await self._kube.fetch(request.path, request.params)
+        except errors.BackendError as error:
+            return None, failure(name, str(error), cure="Run: gpu-metrics-adapter doctor")
+        return _oldest(reply), metrics.judge(name, reply)
+
+    async def _kept_reply(self, request: reading.Request) -> reading.Reply:
+        kept = self._scales.get(request.path)
+        if kept is not None and self._clock() - kept[0] < _SCALE_FRESH:
+            return kept[1]
+        try:
+            document: Document = await self._kube.get(request.path, request.params)
+        except errors.BackendError as error:
+            return reading.Failure(status=error.status, message=error.refusal or str(error))
+        self._scales.set(request.path, (self._clock(), document))
+        return document
+
+
+def _key(document: Document) -> str:
+    return f"{document['metadata']['namespace']}/{document['metadata']['name']}"
+
+
+def _kept(document: Document) -> Document:
+    """Return what is kept of an HPA: no managed fields and annotations."""
+    metadata = document["metadata"]
+    return {
+        "metadata": {key: metadata[key] for key in _KEPT if key in metadata},
+        "spec": document["spec"],
+        "status": document.get("status") or {},
+    }
+
+
+def _oldest(reply: Reply) -> float | None:
+    """Return the time of the oldest value in a list of values."""
+    with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):
+        items = orjson.loads(reply.body)["items"]
+        return min(datetime.fromisoformat(each["timestamp"]).timestamp() for each in items)
+    return None

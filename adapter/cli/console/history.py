@@ -1,0 +1,110 @@
+"""History of one autoscaler: from kube-state-metrics or Events, and as charts. Pure."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from adapter.cli.console import chart
+from adapter.cli.console.autoscalers import Sample
+from adapter.cli.console.chart import Chart, Series
+from adapter.cli.doctor import history
+from adapter.clients.prometheus_result import Range
+from rules.hpa.autoscaler import Autoscaler
+
+SECONDS = 6 * 3600.0
+"""Length of the history from Prometheus."""
+STEP = 90.0
+_PRESENT, _WANTED, _VALUE = history.CURRENT, history.DESIRED, history.TARGET_METRIC
+_NEW_SIZE = re.compile(r"New size: ([0-9]+);")
+"""Message of the Event with which the controller reports a rescale."""
+_TYPES = {"AverageValue": "average", "Value": "value", "Utilization": "utilization"}
+
+
+def query(namespace: str, name: str) -> str:
+    """Return the query for the status of an HPA."""
+    return history.of_status(namespace, name, _PRESENT, _WANTED, _VALUE)
+
+
+def samples(hpa: Autoscaler, ranges: Iterable[Range]) -> list[Sample]:
+    """Return what the series say, oldest first; times without replicas are left out."""
+    found: dict[tuple[str, str, str], dict[float, float]] = {}
+    for each in ranges:
+        labels = each.labels
+        key = labels.get("metric_name", ""), labels.get("metric_target_type", "")
+        points = found.setdefault((labels.get("__name__", ""), *key), {})
+        points |= {time: value for time, value in each.points if math.isfinite(value)}
+    present, wanted = (found.get((name, "", ""), {}) for name in (_PRESENT, _WANTED))
+    values = [
+        (found.get((_VALUE, each.name, _TYPES[each.target]), {}), each.target)
+        for each in hpa.metrics
+    ]
+    return [
+        Sample(
+            time,
+            int(present[time]),
+            int(wanted.get(time, present[time])),
+            tuple(
+                round(points[time] * (1 if target == "Utilization" else 1000))
+                if time in points
+                else None
+                for points, target in values
+            ),
+        )
+        for time in sorted(present)
+    ]
+
+
+def rescales(events: Iterable[Mapping[str, Any]]) -> list[Sample]:
+    """Return the desired replicas that the controller's Events report, oldest first.
+
+    Equal Events are one, which has the time of the last: what was before that is not known.
+    """
+    found = [
+        (datetime.fromisoformat(each["time"]).timestamp(), int(size[1]), each["count"] > 1)
+        for each in events
+        if each["reason"] == "SuccessfulRescale"
+        and (size := _NEW_SIZE.match(each["message"]))
+        and each["time"]
+    ]
+    since = max((time for time, _, repeated in found if repeated), default=0.0)
+    return [Sample(time, None, size, ()) for time, size, _ in sorted(found) if time >= since]
+
+
+def charts(hpa: Autoscaler, samples: Sequence[Sample]) -> list[Chart]:
+    """Return a chart of each metric with its target, and one of replicas."""
+    found = []
+    for index, metric in enumerate(hpa.metrics):
+        unit = 1.0 if metric.target == "Utilization" else 1000.0
+        known = [each for each in samples if index < len(each.values)]
+        points = [
+            (each.time, None if (value := each.values[index]) is None else value / unit)
+            for each in known
+        ]
+        target = [(each.time, metric.value / unit) for each in known]
+        found.append(
+            chart.draw(
+                str(metric),
+                [
+                    Series(label="target", style="target", points=target),
+                    Series(label="value", style="value", points=points),
+                ],
+            )
+        )
+    present = [
+        (each.time, None if each.present is None else float(each.present)) for each in samples
+    ]
+    wanted = [(each.time, float(each.wanted)) for each in samples]
+    found.append(
+        chart.draw(
+            "Replicas",
+            [
+                Series(label="wanted", style="target", points=wanted, steps=True),
+                Series(label="present", style="value", points=present, steps=True),
+            ],
+        )
+    )
+    return [each for each in found if each is not None]

@@ -1,0 +1,180 @@
+"""The HTTP side of the console: addresses, and each view as HTML, JSON and text."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import jinja2
+import markupsafe
+from aiohttp import web
+
+from adapter.cli.console import autoscalers, replays
+from adapter.cli.console.guard import Guard, Handler
+from adapter.cli.console.views import NoViewError, Query, View, Views
+from rules.hpa import replay_report
+from rules.hpa.replay_report import Replay
+from rules.quoting import escaped
+
+FOLDER = Path(__file__).parent
+_SUFFIX = r"(?:\.(?:html|json|txt))?"
+_SUFFIXES = (".html", ".json", ".txt")
+_MAX_KEY = 400
+"""Characters of a namespace and a name."""
+_NAV = (
+    ("autoscalers", "Autoscalers"),
+    ("metrics", "Metrics"),
+    ("exporters", "Exporters"),
+    ("doctor", "Doctor"),
+    ("adapter", "Adapter"),
+)
+
+Show = Callable[..., Awaitable[View]]
+
+
+def application(views: Views, guard: Guard, prefix: str) -> web.Application:
+    """Return the application that serves the views below `prefix`, which is empty or a path."""
+    pages = _Pages(prefix)
+    app = web.Application(middlewares=[guard.middleware()])
+    add = app.router.add_get
+    if prefix:
+        add(prefix, pages.home)
+    add(f"{prefix}/", pages.home)
+    app.router.add_static(f"{prefix}/static", FOLDER / "static")
+    for address, show, names in (
+        ("autoscalers", views.autoscalers, ()),
+        ("autoscalers/{namespace}/{name:[^/]+?}", views.autoscaler, ("namespace", "name")),
+        (
+            "autoscalers/{namespace}/{name:[^/]+}/replay",
+            views.replay,
+            ("namespace", "name"),
+        ),
+        ("metrics", views.metrics, ()),
+        ("metrics/{resource}/{name:[^/]+?}", views.metric, ("resource", "name")),
+        ("exporters", views.exporters, ()),
+        ("doctor", views.doctor, ()),
+        ("adapter", views.adapter, ()),
+    ):
+        add(f"{prefix}/{address}{{suffix:{_SUFFIX}}}", pages.handler(show, names))
+    return app
+
+
+def replay_file(replayed: Replay) -> str:
+    """Return a replay as a page that needs no other file."""
+    style = (FOLDER / "static" / "console.css").read_text(encoding="utf-8")
+    return (
+        environment()
+        .get_template("replay_file.html")
+        .render(
+            style=markupsafe.Markup(style),  # noqa: S704 - it is ours, no text to escape
+            **replay_report.document(replayed),
+            **replays.variables(replayed),
+        )
+    )
+
+
+def environment() -> jinja2.Environment:
+    """Return the templates. Whatever a cluster has is shown as text: markup has no effect."""
+    return jinja2.Environment(
+        loader=jinja2.FileSystemLoader(FOLDER / "templates"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        finalize=_printable,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+
+
+class _Pages:
+    """Renders views."""
+
+    def __init__(self, prefix: str) -> None:
+        self._prefix = prefix
+        self._templates = environment()
+        self._templates.globals.update(address=self.address, nav=_NAV)
+
+    def address(self, *parts: str) -> str:
+        """Return the address of a view. A name that ends like a twin gets a suffix."""
+        suffix = ".html" if parts[-1].endswith(_SUFFIXES) else ""
+        return f"{self._prefix}/{'/'.join(quote(each, safe='') for each in parts)}{suffix}"
+
+    async def home(self, _: web.Request) -> web.Response:
+        """Lead to the first view."""
+        return web.Response(status=303, headers={"Location": self.address("autoscalers")})
+
+    def handler(self, show: Show, names: Sequence[str]) -> Handler:
+        """Return the handler of a view whose further arguments are parts of the address."""
+
+        async def handle(request: web.Request) -> web.Response:
+            parts = [request.match_info[each] for each in names]
+            query = Query(
+                search=request.query.get("search", "")[:_MAX_KEY],
+                namespace=request.query.get("namespace", "")[:_MAX_KEY],
+                since=request.query.get("since", "")[:_MAX_KEY],
+                target=request.query.get("target", "")[:_MAX_KEY],
+                visible=_visible(request),
+            )
+            try:
+                view, status = await show(query, *parts), 200
+            except NoViewError as error:
+                view, status = _problem(str(error)), error.status
+            except Exception as error:  # noqa: BLE001 - one answer that is odd ends no other view
+                view, status = _problem(f"the console failed: {error!r}. Report this line"), 500
+            return self._respond(request, view, status)
+
+        return handle
+
+    def _respond(self, request: web.Request, view: View, status: int) -> web.Response:
+        match request.match_info["suffix"]:
+            case ".json":
+                text, media_type = json.dumps(view.document, indent=2), "application/json"
+            case ".txt":
+                text = "".join(f"{escaped(line)}\n" for line in view.lines)
+                media_type = "text/plain"
+            case _:
+                text, media_type = self._html(request, view), "text/html"
+        tag = f'"{hashlib.blake2b(text.encode(), digest_size=12).hexdigest()}"'
+        if request.headers.get("If-None-Match") == tag:
+            return web.Response(status=304, headers={"ETag": tag})
+        return web.Response(
+            status=status, text=text, content_type=media_type, headers={"ETag": tag}
+        )
+
+    def _html(self, request: web.Request, view: View) -> str:
+        path = request.rel_url.raw_path
+        twin = path.removesuffix(request.match_info["suffix"])
+        return self._templates.get_template(view.template).render(
+            title=view.title,
+            path=path,
+            twin=twin,
+            query=f"?{request.rel_url.raw_query_string}" if request.query else "",
+            prefix=self._prefix,
+            **view.document,
+            **view.more,
+        )
+
+
+def _printable(value: Any) -> Any:
+    r"""Return what a template shows, with control characters as `\x1b`."""
+    if isinstance(value, str) and not isinstance(value, markupsafe.Markup):
+        return escaped(value, keep="\n")
+    return value
+
+
+def _visible(request: web.Request) -> tuple[str, ...]:
+    """Return the keys of rows that the page says are on the screen."""
+    keys = request.headers.get("X-Visible", "").split()
+    return tuple(key for key in keys[: autoscalers.MAX_SHOWN] if len(key) <= _MAX_KEY)
+
+
+def _problem(text: str) -> View:
+    return View(
+        title="Nothing to show",
+        template="problem.html",
+        document={"error": text},
+        lines=[text],
+    )

@@ -1,0 +1,198 @@
+"""Row of an autoscaler in the list: from its document, and from the last look at its metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from adapter.cli.doctor.report import Finding, State
+from rules import quantity
+from rules.errors import QuantityError, RulesError
+from rules.hpa import autoscaler
+from rules.hpa.autoscaler import Autoscaler, Metric
+
+Document = Mapping[str, Any]
+
+_ORDER = (State.FAILURE, State.WARNING, State.SKIPPED, State.OK)
+_KEYS = {
+    "AverageValue": "averageValue",
+    "Value": "value",
+    "Utilization": "averageUtilization",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """What the requests for the metrics of an autoscaler were answered."""
+
+    at: float
+    """Unix seconds."""
+    stamps: tuple[float | None, ...] = ()
+    """Time of the oldest value of each metric; None without a value."""
+    findings: tuple[Finding, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Value:
+    """A metric of an autoscaler, as of the last sync of the controller."""
+
+    metric: Metric
+    current: int | None
+    """In the unit of the target; None if the controller has no value."""
+    stamp: float | None
+    """Time of the oldest value, in Unix seconds; None if it is not known."""
+
+    def document(self, now: float) -> Document:
+        """Return the metric for clients; ages are in seconds."""
+        current = self.current
+        return {
+            "type": self.metric.type,
+            "name": self.metric.name,
+            "targetType": self.metric.target,
+            "target": self.metric.written(self.metric.value),
+            "current": None if current is None else self.metric.written(current),
+            "age": None if self.stamp is None else max(0, round(now - self.stamp)),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """What the list shows of an autoscaler."""
+
+    namespace: str
+    name: str
+    target: str
+    minimum: int
+    maximum: int
+    present: int
+    wanted: int
+    values: tuple[Value, ...]
+    state: State
+    sentence: str
+    """Cause and cure; empty if nothing is wrong."""
+
+    @property
+    def key(self) -> str:
+        """Namespace and name."""
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def order(self) -> tuple[int, str, str]:
+        """Key that sorts errors first."""
+        return _ORDER.index(self.state), self.namespace, self.name
+
+    def matches(self, words: Sequence[str]) -> bool:
+        """Return whether each word, in lower case, is part of what the row says."""
+        names = " ".join(each.metric.name for each in self.values)
+        text = f"{self.key} {self.target} {names} {self.state} {self.sentence}".lower()
+        return all(word in text for word in words)
+
+    def document(self, now: float) -> Document:
+        """Return the row for clients."""
+        return {
+            "namespace": self.namespace,
+            "name": self.name,
+            "target": self.target,
+            "minReplicas": self.minimum,
+            "maxReplicas": self.maximum,
+            "currentReplicas": self.present,
+            "desiredReplicas": self.wanted,
+            "metrics": [each.document(now) for each in self.values],
+            "state": self.state,
+            "sentence": self.sentence,
+        }
+
+
+def row(document: Document, look: Look | None) -> Row:
+    """Return the row of an HPA of autoscaling/v2."""
+    metadata = document["metadata"]
+    try:
+        hpa = autoscaler.autoscaler(document)
+    except (RulesError, LookupError, TypeError, ValueError, AttributeError) as error:
+        return Row(
+            namespace=metadata["namespace"],
+            name=metadata["name"],
+            target="",
+            minimum=0,
+            maximum=0,
+            present=0,
+            wanted=0,
+            values=(),
+            state=State.SKIPPED,
+            sentence=f"this autoscaler cannot be read: {error!r}. Its Kubernetes may be newer",
+        )
+    values = tuple(_values(hpa, document, look))
+    state, sentence = _judge(hpa, values, look)
+    return Row(
+        namespace=hpa.namespace,
+        name=hpa.name,
+        target=str(hpa.target),
+        minimum=hpa.minimum,
+        maximum=hpa.maximum,
+        present=hpa.current,
+        # A controller that never had a value writes 0.
+        wanted=hpa.desired or hpa.current if state is State.FAILURE else hpa.desired,
+        values=values,
+        state=state,
+        sentence=sentence,
+    )
+
+
+def _values(hpa: Autoscaler, document: Document, look: Look | None) -> Iterator[Value]:
+    """Yield the metrics; their values have the same positions in the status, as for kubectl."""
+    current = (document.get("status") or {}).get("currentMetrics") or ()
+    stamps = look.stamps if look is not None else ()
+    for index, metric in enumerate(hpa.metrics):
+        source = current[index] if index < len(current) else {}
+        kind = metric.type[0].lower() + metric.type[1:]
+        text = ((source.get(kind) or {}).get("current") or {}).get(_KEYS[metric.target])
+        yield Value(
+            metric=metric,
+            current=_number(metric, text),
+            stamp=stamps[index] if index < len(stamps) else None,
+        )
+
+
+def _number(metric: Metric, text: object) -> int | None:
+    if text is None:
+        return None
+    try:
+        return int(str(text)) if metric.target == "Utilization" else quantity.milli_value(str(text))
+    except (ValueError, QuantityError):
+        return None
+
+
+def _judge(hpa: Autoscaler, values: Sequence[Value], look: Look | None) -> tuple[State, str]:
+    """Return what is most wrong, and a sentence about it.
+
+    What the adapter says about a metric is shorter than the condition of the controller.
+    """
+    failed = [
+        (kind, reason, message)
+        for kind in ("AbleToScale", "ScalingActive")
+        for status, reason, message in [hpa.conditions.get(kind, ("", "", ""))]
+        if status == "False" and reason != "ScalingDisabled"
+    ]
+    found = look.findings if look is not None else ()
+    worst = min(found, key=lambda each: _ORDER.index(each.state), default=None)
+    if failed:
+        kind, reason, message = failed[0]
+        if kind == "ScalingActive" and worst is not None:
+            return State.FAILURE, _sentence(worst)
+        return State.FAILURE, f"{reason}: {message}"
+    if worst is not None and worst.state is not State.OK:
+        return worst.state, _sentence(worst)
+    if not hpa.conditions:
+        return State.WARNING, "the controller has not synced it. Wait 15 s"
+    lacking = [str(each.metric) for each in values if each.current is None]
+    if lacking and hpa.conditions.get("ScalingActive", ("",))[0] == "True":
+        return State.WARNING, f"{lacking[0]} has no value and is ignored"
+    limited, reason, _ = hpa.conditions.get("ScalingLimited", ("", "", ""))
+    if limited == "True" and reason == "TooManyReplicas":
+        return State.WARNING, "limited by maxReplicas. Raise it to allow more"
+    return State.OK, ""
+
+
+def _sentence(finding: Finding) -> str:
+    return ". ".join(filter(None, (finding.fact, finding.cause, finding.cure)))

@@ -1,0 +1,56 @@
+"""Runs the console: connects to the cluster, and listens on 127.0.0.1."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+
+from aiohttp import web
+
+from adapter import errors
+from adapter.background import Background
+from adapter.cli.console import pages
+from adapter.cli.console.guard import Guard
+from adapter.cli.console.views import Installation, Views
+from adapter.clients.kubernetes import Kube
+from adapter.server.app import sources
+
+_ADDRESS = "127.0.0.1"
+_QPS, _BURST = 20.0, 100
+"""Requests per second to the API server, whatever is shown."""
+_TIMEOUT = 20.0
+
+
+@contextlib.asynccontextmanager
+async def running(installation: Installation, *, port: int, prefix: str) -> AsyncIterator[str]:
+    """Run the console and yield its first address, which has the token. Raises StartError.
+
+    With a `port` of 0, any free one is taken. `prefix` is empty or a path without a slash at its
+    end.
+    """
+    async with contextlib.AsyncExitStack() as stack:
+        try:
+            kube = await Kube.connect(
+                installation.kubeconfig, qps=_QPS, burst=_BURST, timeout=_TIMEOUT
+            )
+        except errors.BackendError as error:
+            raise errors.StartError(f"{str(error).rstrip('.')}. Set --kubeconfig") from error
+        stack.push_async_callback(kube.close)
+        background = await stack.enter_async_context(Background.running())
+        prometheus = None
+        if installation.prometheus is not None:
+            connection = sources.connect_prometheus(installation.prometheus)
+            prometheus = await stack.enter_async_context(connection)
+        views = Views(kube, installation, prometheus)
+        background.start("autoscalers of the console", views.autoscalers_seen.run())
+        guard = Guard(f"{prefix}/")
+        runner = web.AppRunner(pages.application(views, guard, prefix), access_log=None)
+        await runner.setup()
+        stack.push_async_callback(runner.cleanup)
+        try:
+            await web.TCPSite(runner, _ADDRESS, port).start()
+        except OSError as error:
+            raise errors.StartError(
+                f"cannot listen on {_ADDRESS}:{port}: {error.strerror}; set --port to another one"
+            ) from error
+        yield f"http://{_ADDRESS}:{runner.addresses[0][1]}{prefix}/?{guard.query}"

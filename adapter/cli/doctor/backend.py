@@ -1,0 +1,177 @@
+"""Checks of `doctor`: Prometheus, its GPU exporters, pod labels, scrapes and clock."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Sequence
+
+from adapter import errors
+from adapter.cli.doctor import installation
+from adapter.cli.doctor.report import Finding, failure, ok, skipped, warning
+from adapter.clients import reachability
+from adapter.clients.prometheus import Prometheus
+from adapter.server.series import detection
+from rules import promql
+from rules.document.sources import DEFAULT
+from rules.exporters import detect, generations
+from rules.exporters.advice import Finding as Observation
+
+_SELECTOR = f"{{{promql.matcher('__name__', '=~', '|'.join(generations.SERIES))}}}"
+_NAMES = f"group by (__name__) ({_SELECTOR})"
+_MAX_AGE = 90.0
+"""Seconds; an HPA syncs every 15 s, and Prometheus' default scrape interval is 60 s."""
+_HARMLESS = frozenset(
+    {"idle", "mig", "mig-by-profiling", "dra", "no-profiling", "router", "no-requests"}
+)
+"""Codes of observations that need no action."""
+FROM_POD = (
+    "run doctor in the adapter's pod (kubectl exec), or set --prometheus-url to a URL that is "
+    "reachable from here"
+)
+_LABELS = frozenset({"no-pods"})
+"""Codes of observations about labels of pods."""
+
+
+async def findings(
+    prometheus: Prometheus, presets: frozenset[str] = frozenset(), *, told: bool = True
+) -> Sequence[Finding]:
+    """Return whether Prometheus answers, and if it does, what is wrong with its series.
+
+    `presets` are those in use, unless they are detected. Without `told`, the URL is one for the
+    pods, which need not be reachable from here.
+    """
+    began = time.time()
+    try:
+        result = await prometheus.query("time()")
+    except errors.BackendError as error:
+        if isinstance(error, errors.Unreachable) and not told:
+            return [skipped("prometheus", f"is not reachable from here: {error}", FROM_POD)]
+        return [_unreachable(error)]
+    skew = (began + time.time()) / 2 - (result.samples[0].value if result.samples else math.nan)
+    found = [ok("prometheus", "answers queries")]
+    if math.isfinite(skew):
+        found.append(installation.clock("Prometheus", skew))
+    found += await _replicas(prometheus)
+    found.append(await _scrapes(prometheus))
+    found += _of_report(await detection.report(prometheus), presets)
+    if isinstance(state := prometheus.reachability.check(), errors.Degradation):
+        cure = "restore what does not answer; --allow-partial-responses serves what is left"
+        found.append(warning("prometheus", state, cure=cure))
+    return found
+
+
+async def _replicas(prometheus: Prometheus) -> Sequence[Finding]:
+    """Return whether several servers answer at the URL, each with samples of its own."""
+    await prometheus.count_replicas()
+    replicas = prometheus.replicas
+    addresses = replicas.addresses.servers if replicas.addresses else 1
+    if replicas.processes > 1:
+        fact = f"{replicas.processes} Prometheus servers answer behind one address"
+        if replicas.kept:
+            queried = f"{fact}, of which one is queried while it answers"
+            return [ok("prometheus-replicas", queried)]
+        return [
+            warning(
+                "prometheus-replicas",
+                fact,
+                cause="each request may go to another, so values alternate, and series come and go",
+                cure="query one of them directly, or one that deduplicates",
+            )
+        ]
+    if addresses > 1:
+        fact = f"the name has {addresses} addresses, of which one is queried while it answers"
+        return [ok("prometheus-replicas", fact)]
+    return []
+
+
+def _unreachable(error: errors.BackendError) -> Finding:
+    status = error.status if isinstance(error, errors.Refused) else 0
+    if status in {401, 403, 407}:
+        fact = f"Prometheus refuses the credentials ({status})"
+        cure = f"set {reachability.credentials_setting(DEFAULT)}"
+    elif status == 404:
+        fact, cure = "there is no Prometheus at this URL", "correct --prometheus-url"
+    elif isinstance(error, errors.NoCredentials):
+        fact = "there are no credentials for Prometheus"
+        cure = f"check {reachability.credentials_setting(DEFAULT)}"
+    elif isinstance(error, errors.Unreachable):
+        fact, cure = "Prometheus cannot be reached", "correct --prometheus-url, or the network"
+    elif isinstance(error, errors.TimedOut):
+        fact, cure = "Prometheus does not respond in time", "check its load and the network"
+    else:
+        fact, cure = "what answers is not Prometheus, or it fails", "correct --prometheus-url"
+    return failure("prometheus", fact, cause=str(error), cure=cure)
+
+
+def _of_report(report: detect.Report, presets: frozenset[str]) -> Iterator[Finding]:
+    if not report.exporters:
+        texts = [each.text for each in report.findings]
+        yield warning(
+            "exporters",
+            "Prometheus has no series that a preset reads",
+            cause=" ".join(texts[:1]),
+            cure=" ".join(texts[1:]) or "none is needed if all rules are about other series",
+        )
+        return
+    flags = " ".join(report.flags) or "no preset reads it"
+    titles = ", ".join(each.generation.title for each in report.exporters)
+    yield ok("exporters", f"{titles}: {flags}")
+    for exporter in report.exporters:
+        if presets and not presets.issuperset(exporter.presets):
+            used = " ".join(f"--preset={each}" for each in sorted(presets))
+            wanted = " ".join(f"--preset={each}" for each in exporter.presets)
+            yield warning(
+                f"exporter {exporter.generation.title}",
+                f"is scraped, but the adapter has {used}",
+                cause="these presets do not read all its series",
+                cure=f"use {wanted}, or --preset=auto",
+            )
+        if not exporter.generation.external:
+            yield _of_labels(exporter)
+        for each in exporter.findings:
+            if each.code not in _HARMLESS | _LABELS:
+                yield _observed(exporter, each)
+
+
+def _of_labels(exporter: detect.DetectedExporter) -> Finding:
+    title = exporter.generation.title
+    for each in exporter.findings:
+        if each.code in _LABELS:
+            fact = f"the series of {title} name no pod"
+            place = "scrape config" if exporter.generation.server else "exporter"
+            return warning("pod-labels", fact, cause=each.text, cure=f"let the {place} add pods")
+    if not exporter.pods:
+        return skipped("pod-labels", f"the series of {title} name no pod now: no GPU is in use")
+    return ok("pod-labels", f"series of {title} name pods by {exporter.pods[0]}")
+
+
+def _observed(exporter: detect.DetectedExporter, observation: Observation) -> Finding:
+    name = f"exporter {exporter.generation.title}"
+    return warning(name, observation.text, cure="`presets detect` has the details")
+
+
+async def _scrapes(prometheus: Prometheus) -> Finding:
+    """Return how old the samples of exporters and model servers are."""
+    names = sorted(each.labels["__name__"] for each in (await prometheus.query(_NAMES)).samples)
+    # timestamp() drops the name, and Prometheus refuses a result with equal labels.
+    times = " or ".join(
+        f'label_replace(timestamp({each}), "n", "{each}", "", "")' for each in names
+    )
+    newest, oldest = [
+        (await prometheus.query(f"{function}(time() - ({times}))")).samples if names else ()
+        for function in ("min", "max")
+    ]
+    if not newest or not oldest:
+        return skipped("scrapes", "Prometheus has no series that a preset reads")
+    ages = dict.fromkeys(f"{each[0].value:.0f} s" for each in (newest, oldest))
+    fact = f"samples of exporters are {' to '.join(ages)} old"
+    if oldest[0].value <= _MAX_AGE:
+        return ok("scrapes", fact)
+    return warning(
+        "scrapes",
+        fact,
+        cause="the scrape interval is long, or scrapes fail; from 5 minutes on, Prometheus "
+        "ignores samples (--query.lookback-delta)",
+        cure="set scrape_interval to 15s for the exporters, and check /targets",
+    )

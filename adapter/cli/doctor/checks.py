@@ -1,0 +1,99 @@
+"""The checks of `doctor`, and the connections that they need."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from adapter import errors, settings
+from adapter.cli.doctor import (
+    autoscalers,
+    backend,
+    deployment,
+    installation,
+    permissions,
+    registration,
+    report,
+)
+from adapter.cli.doctor.installation import Installed
+from adapter.cli.doctor.report import Finding, Step, failure, skipped
+from adapter.clients.kubernetes import Kube
+from adapter.server.app import sources
+
+_QPS, _BURST = 50.0, 100
+_TIMEOUT = 5.0
+"""Seconds for one request, and until the API server must have answered."""
+_KUBECONFIG = "set --kubeconfig to a file with which kubectl reaches the cluster"
+
+
+async def examine(
+    kubeconfig: str | None, *, service: str, namespace: str, prometheus: settings.Prometheus | None
+) -> tuple[bool, tuple[Finding, ...]]:
+    """Return whether the API server was reached, and what all checks found, root causes first."""
+    async with contextlib.AsyncExitStack() as stack:
+        try:
+            api = await Kube.connect(kubeconfig, qps=_QPS, burst=_BURST, timeout=_TIMEOUT)
+            stack.push_async_callback(api.close)
+            async with asyncio.timeout(_TIMEOUT):
+                found, user = await installation.api_server(api)
+        except (errors.BackendError, TimeoutError) as error:
+            fact = str(error) or f"no answer within {_TIMEOUT:g} s"
+            unreached = (
+                failure("api-server", fact, cure=_KUBECONFIG),
+                skipped("cluster", "not checked without the API server"),
+            )
+            alone = Step(name="prometheus", run=lambda: _prometheus(prometheus))
+            return False, (*unreached, *await report.run([alone]))
+        installed = Installed(api=api, service=service, namespace=namespace, user=user)
+        deployed = Step(name="prometheus", run=lambda: _deployed(installed, prometheus))
+        checks = (*_of_installation(installed), deployed, *_of_metrics(installed))
+        return True, (*found, *await report.run(checks))
+
+
+def _of_installation(installed: Installed) -> Iterator[Step]:
+    yield Step(name="apiservices", run=lambda: registration.registered(installed))
+    yield Step(name="service", run=lambda: installation.endpoints(installed))
+    yield Step(name="serving-certificate", run=lambda: registration.served(installed))
+    yield Step(name="front-proxy", run=lambda: installation.front_proxy(installed))
+    yield Step(name="rights", run=lambda: permissions.of_adapter(installed))
+    yield Step(name="rights of the HPA controller", run=lambda: permissions.of_hpas(installed))
+
+
+def _of_metrics(installed: Installed) -> Iterator[Step]:
+    yield Step(name="adapter", run=lambda: installation.health(installed))
+    yield Step(name="autoscalers", run=lambda: autoscalers.metrics(installed))
+    yield Step(name="metrics", run=lambda: installation.metrics(installed))
+
+
+async def _deployed(installed: Installed, told: settings.Prometheus | None) -> Sequence[Finding]:
+    """Return the findings about Prometheus, with the flags of the Deployment unless `told`."""
+    try:
+        found = await deployment.flags(installed)
+    except errors.BackendError:
+        found = None
+    if found is None:
+        return await _prometheus(told)
+    sources_used = found.rules.sources
+    automatic = not sources_used or settings.AUTO in sources_used
+    presets = frozenset(each.name for each in sources_used if each.kind == "preset")
+    presets = frozenset() if automatic else presets
+    return await _prometheus(told or found.prometheus, presets, told=told is not None)
+
+
+async def _prometheus(
+    flags: settings.Prometheus | None, presets: frozenset[str] = frozenset(), *, told: bool = True
+) -> Sequence[Finding]:
+    """Return the findings; `told` says that the flags are of the caller, not of the Deployment."""
+    if flags is None:
+        cure = "set --prometheus-url to a URL that is reachable from here"
+        return [skipped("prometheus", "its URL is not known", cure)]
+    bounded = replace(flags, timeout=min(flags.timeout, _TIMEOUT))
+    try:
+        async with sources.connect_prometheus(bounded) as connected:
+            return await backend.findings(connected, presets, told=told)
+    except errors.StartError as error:
+        if not told:
+            return [skipped("prometheus", f"not from here: {error}", backend.FROM_POD)]
+        return [failure("prometheus", str(error), cure="correct the flag")]

@@ -1,0 +1,150 @@
+"""Requests the metrics of HPAs from two metrics servers, and reports how the answers differ.
+
+The server that the APIServices name is reached through the API server, which needs only the right
+to read the metrics. The other one is reached at a URL, such as that of `kubectl port-forward`. The
+proxy of the API server for Services would not do: it drops the identity of the caller, and metrics
+servers refuse anonymous requests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import yarl
+
+from adapter import errors
+from adapter.cli.doctor.client import CannotTellError, Client
+from adapter.clients.credentials import Credentials, ReloadingClientContext, token_file
+from adapter.clients.kubernetes import Kube
+from adapter.clients.transport import Transport
+from rules.errors import RulesError, UnreadableError
+from rules.hpa import autoscaler, reading
+from rules.hpa.reading import CUSTOM, EXTERNAL, Failure, Reply, Request, Steps
+from rules.migration.comparison import Difference, differences
+
+_HPAS = "/apis/autoscaling/v2/horizontalpodautoscalers"
+_API_SERVICES = "/apis/apiregistration.k8s.io/v1/apiservices/v1beta1."
+_QPS, _BURST, _TIMEOUT = 50.0, 100, 20.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """Result for one metric of an HPA."""
+
+    subject: str
+    differences: tuple[Difference, ...] = ()
+    unknown: str = ""
+    """Why the metric could not be requested; empty if it was."""
+
+
+@contextlib.asynccontextmanager
+async def server(text: str, api: Client, token: str | None) -> AsyncIterator[Client]:
+    """Yield a client of a URL or a Service, or `api` if its APIServices name the Service.
+
+    An empty text means the server that the APIServices name. `token` is a file with the bearer
+    token for a URL; the credentials of `api` are not sent there. The certificate is not verified on
+    loopback, where a port-forward ends. Raises CannotTellError.
+    """
+    if "://" not in text:
+        if text:
+            await _registered(text, api)
+        yield api
+        return
+    try:
+        url = yarl.URL(text.rstrip("/"))
+        local = _is_loopback(url.host or "")
+        if token and url.scheme != "https" and not local:
+            raise CannotTellError(f"{text} would get the token in clear text: use https")
+        tls = ReloadingClientContext(Credentials(verified=not local))
+        authorizations = (token_file(Path(token)),) if token else ()
+    except (errors.BackendError, ValueError) as error:
+        raise CannotTellError(str(error)) from error
+    transport = Transport(
+        aiohttp.ClientSession(),
+        url.origin(),
+        advice="correct the URL",
+        authorizations=authorizations,
+        tls_context=tls.context,
+    )
+    kube = Kube(transport, str(url), qps=_QPS, burst=_BURST, timeout=_TIMEOUT)
+    try:
+        yield Client(kube)
+    finally:
+        await kube.close()
+
+
+async def compare(
+    api: Client, original: Client, ours: Client, hpas: Sequence[Mapping[str, Any]] = ()
+) -> list[Compared]:
+    """Compare the metrics of the HPAs, or of all in the cluster. Raises UnreadableError."""
+    found = []
+    for document in hpas or (await api.run(reading.get(_HPAS)))["items"] or ():
+        found += [each async for each in _of_hpa(api, original, ours, document)]
+    return found
+
+
+async def _of_hpa(
+    api: Client, original: Client, ours: Client, document: Mapping[str, Any]
+) -> AsyncIterator[Compared]:
+    metadata = document["metadata"]
+    name = f"{metadata['namespace']}/{metadata['name']}"
+    try:
+        hpa = autoscaler.autoscaler(document)
+        requests = await api.run(reading.requests(hpa))
+    except (RulesError, KeyError, TypeError, ValueError, AttributeError) as error:
+        reason = str(error) if isinstance(error, UnreadableError) else "it is not autoscaling/v2"
+        yield Compared(subject=name, unknown=reason)
+        return
+    for metric, request in zip(hpa.metrics, requests, strict=True):
+        if metric.type in {"Resource", "ContainerResource"}:
+            continue
+        if isinstance(request, UnreadableError):
+            yield Compared(subject=f"{name}: {metric}", unknown=str(request))
+            continue
+        # At the same time, because values change.
+        one, other = await asyncio.gather(original.run(_reply(request)), ours.run(_reply(request)))
+        yield Compared(subject=f"{name}: {metric}", differences=tuple(differences(one, other)))
+
+
+def lines(found: Iterable[Compared]) -> Iterator[str]:
+    """Yield the report."""
+    for each in found:
+        if each.unknown:
+            yield f"{each.subject}: not compared: {each.unknown}"
+        elif not each.differences:
+            yield f"{each.subject}: same"
+        for difference in each.differences:
+            kind = "differs" if difference.matters else "close"
+            yield f"{each.subject}: {kind}: {difference.text}"
+
+
+async def _registered(text: str, api: Client) -> None:
+    namespace, _, name = text.partition("/")
+    for group in (CUSTOM, EXTERNAL):
+        reply = await api.run(_reply(Request(path=f"{_API_SERVICES}{group}")))
+        service = {} if isinstance(reply, Failure) else reply["spec"].get("service") or {}
+        if (service.get("namespace"), service.get("name")) == (namespace, name):
+            return
+    raise CannotTellError(
+        f"{text} serves no APIService. Run: kubectl -n {namespace} port-forward service/{name} "
+        "6443:443, and pass https://127.0.0.1:6443 in its place"
+    )
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    with contextlib.suppress(ValueError):
+        return ipaddress.ip_address(host).is_loopback
+    return False
+
+
+def _reply(request: Request) -> Steps[Reply]:
+    return (yield request)

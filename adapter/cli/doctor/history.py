@@ -1,0 +1,271 @@
+"""The past of an autoscaler from Prometheus: what its controller read at each sync.
+
+`past_metric` has the values; the pods and the replicas are read here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from adapter.cli.doctor.client import CannotTellError, Client
+from adapter.cli.doctor.past_metric import PastMetric
+from adapter.cli.doctor.ranges import Point, Ranges
+from adapter.clients.prometheus import Prometheus
+from rules import promql
+from rules.errors import PlanError, UnreadableError
+from rules.hpa import past_pods, reading
+from rules.hpa.autoscaler import Autoscaler, Metric, Reference
+from rules.hpa.past_pods import NONE, PastPods, States
+from rules.hpa.reading import Request
+from rules.hpa.replay import Reading, Sync
+from rules.kinds import PODS, GroupResource
+from rules.query import entry_document
+from rules.query.catalog import Entry, ExternalEntry
+
+MAX_SECONDS = 31 * 86_400.0
+_STATUS = "kube_horizontalpodautoscaler_status_"
+CURRENT, DESIRED = f"{_STATUS}current_replicas", f"{_STATUS}desired_replicas"
+TARGET_METRIC = f"{_STATUS}target_metric"
+
+Progress = Callable[[float], None]
+"""Is called with the part of the past that has been read, from 0 to 1."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Past:
+    """What Prometheus knows of an HPA."""
+
+    hpa: Autoscaler
+    history: tuple[Sync, ...]
+    """From the first sync at which each metric had a value."""
+    totals: tuple[bool, ...]
+    """Of each metric, whether it is the load of all pods together."""
+    queries: int
+    replicas_known: bool
+    """Whether the replicas are those that kube-state-metrics has; else the pods that there were."""
+    pods: str
+    """Where the pods of then are from."""
+    sources: tuple[str, ...]
+    """Prometheus servers that the rules name."""
+    late: bool
+    """Whether the history begins later than requested."""
+    partial: str
+    """What Prometheus says that its responses lack; empty if they are whole."""
+
+
+async def read(
+    client: Client,
+    prometheus: Prometheus,
+    namespace: str,
+    name: str,
+    *,
+    now: float,
+    since: float,
+    step: float,
+    progress: Progress = lambda _: None,
+) -> Past:
+    """Read the last `since` seconds of an HPA. Raises CannotTellError with what to do.
+
+    `now` is in Unix seconds.
+    """
+    try:
+        hpa = await client.run(reading.hpa(namespace, name))
+        requests = await client.run(reading.requests(hpa))
+    except UnreadableError as error:
+        raise CannotTellError(str(error), status=error.status) from error
+    metrics = [
+        PastMetric(hpa, metric, await _entry(client, metric, request))
+        for metric, request in zip(hpa.metrics, requests, strict=True)
+    ]
+    ranges = Ranges(prometheus, round(step * 1000))
+    end = math.floor(now / step) * ranges.step
+    begin = end - round(min(since, MAX_SECONDS) * 1000)
+    earlier = math.ceil(max(each.memory for each in metrics) / step) * ranges.step
+    pods = {
+        each: await _pods_of(ranges, hpa, each, metrics, begin, end)
+        for each in {hpa.target: None, **{each.workload: None for each in metrics}}
+    }
+    history: list[Sync] = []
+    for times in ranges.chunks(begin - earlier, end):
+        history += await _syncs(ranges, hpa, metrics, pods, times)
+        progress((times[-1] - begin + earlier) / (end - begin + earlier))
+    history = [each for each in history if each.time >= begin / 1000]
+    return _past(hpa, metrics, pods[hpa.target], history, ranges)
+
+
+def _past(
+    hpa: Autoscaler,
+    metrics: Sequence[PastMetric],
+    pods: _Pods,
+    history: Sequence[Sync],
+    ranges: Ranges,
+) -> Past:
+    """Return the history from its first value on. Raises CannotTellError if something lacks."""
+    for index, each in enumerate(metrics):
+        if all(sync.readings[index].milli is None for sync in history):
+            raise CannotTellError(
+                f"Prometheus has no history of {each.metric.name} for this period. Look whether it "
+                f"has results of the query, or choose another --since: {each.query}"
+            )
+    known = any(each.replicas is not None for each in history)
+    if not known:
+        if not pods.query:
+            raise CannotTellError(
+                f"the replicas of the past are not known: Prometheus has no {DESIRED} of this HPA. "
+                "Let it scrape kube-state-metrics"
+            )
+        history = [replace(each, replicas=each.present) for each in history]
+    has_value = (any(each.milli is not None for each in sync.readings) for sync in history)
+    first = next(index for index, each in enumerate(has_value) if each)
+    return Past(
+        hpa=hpa,
+        history=tuple(history[first:]),
+        totals=tuple(each.total for each in metrics),
+        queries=ranges.queries,
+        replicas_known=known,
+        pods=pods.note,
+        sources=tuple(dict.fromkeys(name for each in metrics for name in each.sources)),
+        late=first > 1,
+        partial=ranges.partial,
+    )
+
+
+async def _entry(
+    client: Client, metric: Metric, request: Request | UnreadableError
+) -> tuple[Entry | ExternalEntry, tuple[str, ...]]:
+    """Return the rules of a metric and the names of their sources. Raises CannotTellError."""
+    if isinstance(request, UnreadableError):
+        raise CannotTellError(str(request), status=request.status) from request
+    if metric.type in {"Resource", "ContainerResource"}:
+        raise CannotTellError(
+            f"{metric} has no history here: it comes from metrics.k8s.io, not from a rule"
+        )
+    explained = await client.explanation(request)
+    if "plan" not in explained:
+        raise CannotTellError(
+            f"the adapter does not send the rules of {metric}: update it to this program's version"
+        )
+    if explained["plan"] is None:
+        raise CannotTellError(f"{metric} has no query: {explained['verdict']}")
+    described = metric.described
+    resource = GroupResource(described.group, described.kind.lower()) if described else PODS
+    try:
+        entry = entry_document.read(explained["plan"], resource)
+    except PlanError as error:
+        raise CannotTellError(f"the query of {metric} cannot be replayed: {error}") from error
+    return entry, entry_document.sources(explained["plan"])
+
+
+async def _syncs(
+    ranges: Ranges,
+    hpa: Autoscaler,
+    metrics: Sequence[PastMetric],
+    pods: Mapping[Reference, _Pods],
+    times: Sequence[int],
+) -> Iterator[Sync]:
+    """Return what the controller read at each time. Raises CannotTellError."""
+    past = {each: await of.at(ranges, times) for each, of in pods.items()}
+    read = [await each.readings(ranges, times, past[each.workload]) for each in metrics]
+    texts = [past_pods.replicas(hpa.namespace, hpa.target), _desired(hpa)]
+    text = " or ".join(filter(None, texts))
+    replicas = {time: int(value) for _, time, value in await ranges.points(text, times)}
+    known = bool(pods[hpa.target].query)
+
+    def sync(time: int, now: PastPods, *readings: Reading) -> Sync:
+        spec = replicas.get(time)
+        return Sync(
+            time=time / 1000,
+            readings=readings,
+            replicas=spec,
+            present=now.active if known else spec or 0,
+            pods=len(now.pods) if known else spec or 0,
+            ready=now.ready if known else spec or 0,
+        )
+
+    return map(sync, times, past[hpa.target], *read)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Pods:
+    """The pods of a workload, and how they are found."""
+
+    namespace: str
+    query: str
+    """For their names, in the label `pod`; empty if they are not known."""
+    states: States
+    of_kube_state_metrics: bool
+    ages: bool
+    """Whether it matters since when they were Ready."""
+    note: str
+
+    async def at(self, ranges: Ranges, times: Sequence[int]) -> Sequence[PastPods]:
+        """Return the pods at each time. Raises CannotTellError."""
+        if not self.query:
+            return [NONE] * len(times)
+        names = await ranges.points(self.query, times)
+        states: list[Point] = []
+        if self.of_kube_state_metrics and names:
+            every = {labels["pod"] for labels, _, _ in names}
+            states = await ranges.points(
+                past_pods.states(self.namespace, every, ages=self.ages), times
+            )
+        return self.states.read(names, states, times)
+
+
+async def _pods_of(
+    ranges: Ranges,
+    hpa: Autoscaler,
+    workload: Reference,
+    metrics: Sequence[PastMetric],
+    begin: int,
+    end: int,
+) -> _Pods:
+    """Return how the past pods of a workload are found. Raises CannotTellError if they must be."""
+    of_pods = [each for each in metrics if each.of_pods and each.workload == workload]
+    ages = any(each.min_age is not None for each in of_pods)
+    query = past_pods.owned(hpa.namespace, workload)
+    known = await ranges.any(query, begin, end)
+    note = "pods are those of then, by kube_pod_owner of kube-state-metrics"
+    if not known:
+        note = (
+            f"pods are those whose names are of {workload}, because Prometheus has no "
+            "kube_pod_owner: a pod without a sample is not known"
+        )
+        try:
+            steps = [step for each in of_pods for step in each.steps]
+            query = past_pods.named(hpa.namespace, workload, steps) if steps else ""
+        except UnreadableError as error:
+            raise CannotTellError(str(error)) from error
+        if ages:
+            raise CannotTellError(
+                "a rule has `minPodAge`, and when pods became Ready is not known: let Prometheus "
+                "scrape kube-state-metrics"
+            )
+    return _Pods(
+        namespace=hpa.namespace,
+        query=query,
+        states=States(),
+        of_kube_state_metrics=known,
+        ages=ages,
+        note=note if query else "all replicas counted as Ready",
+    )
+
+
+def _desired(hpa: Autoscaler) -> str:
+    """Return the query for the desired replicas."""
+    return f"max({of_status(hpa.namespace, hpa.name, DESIRED)})"
+
+
+def of_status(namespace: str, name: str, *series: str) -> str:
+    """Return the query for the status of an HPA, as kube-state-metrics exports it.
+
+    `exported_namespace` is its namespace if kube-state-metrics is scraped without honor_labels.
+    """
+    names = promql.matcher("__name__", "=~", "|".join(series))
+    of_name = promql.matcher("horizontalpodautoscaler", "=", name)
+    return " or ".join(
+        f"{{{names},{of_name},{promql.matcher(label, '=', namespace)}}}"
+        for label in ("exported_namespace", "namespace")
+    )

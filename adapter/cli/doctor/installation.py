@@ -1,0 +1,291 @@
+"""Checks of `doctor`: API server, Service, pods of the adapter, front proxy, listed metrics."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+import orjson
+from cryptography import x509
+
+from adapter import errors
+from adapter.background import gather_or_cancel
+from adapter.cli.doctor.report import Finding, failure, ok, skipped, warning
+from adapter.clients.kubernetes import Kube, Reply
+from adapter.clients.rights import Account
+from adapter.server.api.groups import custom
+from adapter.server.auth import trust
+from certs.bundle import UNREADABLE
+
+_SELF_REVIEW = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+_MAX_SKEW = 5.0
+"""Seconds. Certificates and tokens tolerate more, timestamps of metrics do not."""
+_MAX_PODS = 5
+_BEYOND = re.compile(
+    r"\[\+\](team-rules|autoscalers) ok: .*\b[1-9][0-9]* (refused|metrics left out)"
+)
+"""Lines of /readyz about objects that limits may refuse. They are no fault of the adapter."""
+_RAISE = (
+    "read the Events of the ConfigMaps (RulesRefused) and the log about HPAs; where a limit is the "
+    "reason, start the adapter with --limit=NAME=NUMBER"
+)
+_SOON = 86400.0
+"""Seconds before the end of a certificate; the adapter renews its own earlier."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Installed:
+    """The installation to check, and the user who checks it."""
+
+    api: Kube
+    service: str
+    namespace: str
+    user: str
+
+    @property
+    def name(self) -> str:
+        """Namespace and name of the Service."""
+        return f"{self.namespace}/{self.service}"
+
+    @property
+    def path(self) -> str:
+        """Path of the namespace in the API."""
+        return f"/api/v1/namespaces/{self.namespace}"
+
+
+async def api_server(api: Kube) -> tuple[Sequence[Finding], str]:
+    """Return what answers and as whom it knows us, and the user. Raises BackendError."""
+    reply = await api.fetch("/version")
+    now = time.time()
+    if reply.status != 200:
+        raise errors.Refused(f"GET /version: status {reply.status}", status=reply.status)
+    version = orjson.loads(reply.body).get("gitVersion", "an unknown version")
+    try:
+        review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+        answer = await api.post(_SELF_REVIEW, review)
+        user = str(answer["status"]["userInfo"].get("username", ""))
+    except (errors.BackendError, KeyError, TypeError):
+        user = ""
+    findings = [ok("api-server", f"Kubernetes {version} answers {user or 'an unknown user'}")]
+    try:
+        skew = now - parsedate_to_datetime(reply.headers["Date"]).timestamp() - 0.5
+    except (KeyError, ValueError):
+        return findings, user
+    return [*findings, clock("API server", skew)], user
+
+
+def clock(of: str, skew: float) -> Finding:
+    """Return what follows from our clock being `skew` seconds ahead of another one."""
+    name = f"clock of {of}"
+    if abs(skew) <= _MAX_SKEW:
+        return ok(name, f"equals the local clock within {_MAX_SKEW:g} s")
+    direction = "behind" if skew > 0 else "ahead of"
+    return warning(
+        name,
+        f"is {abs(skew):.0f} s {direction} the local clock",
+        cause="samples look older or newer than they are, and certificates may not be valid",
+        cure="run NTP on all nodes, and on the computer that runs doctor",
+    )
+
+
+async def endpoints(installed: Installed) -> Iterable[Finding]:
+    """Return whether ready pods are behind the Service; if not, why."""
+    path = f"{installed.path}/services/{installed.service}"
+    try:
+        spec = (await installed.api.get(path)).get("spec") or {}
+    except errors.Refused as error:
+        if error.status != 404:
+            raise
+        return [
+            failure(
+                "service",
+                f"Service {installed.name} does not exist",
+                cure="apply manifests/base, or set --namespace and --service",
+            )
+        ]
+    if spec.get("type") == "ExternalName":
+        return [ok("service", f"{installed.name} stands for {spec.get('externalName')}")]
+    slices = await installed.api.get(
+        f"/apis/discovery.k8s.io/v1/namespaces/{installed.namespace}/endpointslices",
+        {"labelSelector": f"kubernetes.io/service-name={installed.service}"},
+    )
+    ready = sum(
+        (each.get("conditions") or {}).get("ready") is not False
+        for item in slices.get("items") or ()
+        for each in item.get("endpoints") or ()
+    )
+    if ready:
+        return [ok("service", f"{installed.name} has {ready} ready endpoints")]
+    return [
+        failure(
+            "service",
+            f"{installed.name} has no ready endpoint",
+            cause=_unready(await _pods(installed, spec), spec.get("selector") or {}),
+            cure=f"kubectl -n {installed.namespace} describe pods, and read their log",
+        )
+    ]
+
+
+def _unready(pods: Sequence[Mapping[str, Any]], selector: Mapping[str, str]) -> str:
+    if not pods:
+        labels = ",".join(f"{key}={value}" for key, value in selector.items())
+        return f"no pod has the labels of its selector ({labels or 'it has none'})"
+    return "; ".join(f"pod {pod['metadata']['name']} is {_state(pod)}" for pod in pods[:_MAX_PODS])
+
+
+def _state(pod: Mapping[str, Any]) -> str:
+    """Return why a pod is not ready, as its status says."""
+    status = pod.get("status") or {}
+    for each in status.get("containerStatuses") or ():
+        waiting = (each.get("state") or {}).get("waiting")
+        if waiting:
+            message = waiting.get("message", "")
+            return f"waiting: {waiting.get('reason', '')}{message and f' ({message})'}"
+    phase = status.get("phase", "Unknown")
+    for each in status.get("conditions") or ():
+        if each.get("type") in {"PodScheduled", "Ready"} and each.get("status") != "True":
+            return f"{phase}, {each['type']} is false: {each.get('message') or each.get('reason')}"
+    return str(phase)
+
+
+async def _pods(installed: Installed, spec: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    selector = ",".join(f"{key}={value}" for key, value in (spec.get("selector") or {}).items())
+    if not selector:
+        return ()
+    listed = await installed.api.get(
+        f"{installed.path}/pods", {"labelSelector": selector, "limit": "50"}
+    )
+    return tuple(listed.get("items") or ())
+
+
+async def account(installed: Installed) -> Account:
+    """Return the account of the adapter's pods.
+
+    If they cannot be read, it is that of the caller, who may be such a pod, or has the name of the
+    Service as in the manifests.
+    """
+    try:
+        service = await installed.api.get(f"{installed.path}/services/{installed.service}")
+        pods = await _pods(installed, service.get("spec") or {})
+    except errors.Refused:
+        pods = ()
+    for pod in pods:
+        if name := (pod.get("spec") or {}).get("serviceAccountName"):
+            return Account(namespace=installed.namespace, name=name)
+    own = Account(namespace=installed.namespace, name=installed.user.rpartition(":")[2])
+    if own.user == installed.user:
+        return own
+    return Account(namespace=installed.namespace, name=installed.service)
+
+
+async def health(installed: Installed) -> Iterable[Finding]:
+    """Return the degraded and failing health checks of each pod, through the API server."""
+    if not (found := await pods(installed)):
+        return [skipped("adapter", "its health was not read: the Service selects no pod")]
+    every = await gather_or_cancel(_health(installed, pod) for pod in found)
+    return [finding for findings in every for finding in findings]
+
+
+async def pods(installed: Installed) -> Sequence[Mapping[str, Any]]:
+    """Return the pods of the adapter: those that its Service selects, at most five."""
+    service = await installed.api.get(f"{installed.path}/services/{installed.service}")
+    return (await _pods(installed, service.get("spec") or {}))[:_MAX_PODS]
+
+
+async def readyz(installed: Installed, pod: Mapping[str, Any]) -> Reply:
+    """Return what a pod answers to /readyz?verbose, through the API server."""
+    containers = (pod.get("spec") or {}).get("containers") or [{}]
+    ports = containers[0].get("ports") or [{"containerPort": 6443}]
+    address = f"https:{pod['metadata']['name']}:{ports[0]['containerPort']}"
+    return await installed.api.fetch(
+        f"{installed.path}/pods/{address}/proxy/readyz", {"verbose": ""}
+    )
+
+
+async def _health(installed: Installed, pod: Mapping[str, Any]) -> Sequence[Finding]:
+    name = pod["metadata"]["name"]
+    reply = await readyz(installed, pod)
+    text = reply.body.decode(errors="replace")
+    if "[+]ping" not in text:
+        return [skipped(f"adapter {name}", f"/readyz was not read: status {reply.status}")]
+    return [*_unhealthy(name, text)] or [ok(f"adapter {name}", "all health checks pass")]
+
+
+def _unhealthy(pod: str, text: str) -> Iterator[Finding]:
+    see = "see the log, and docs/monitoring.md#what-do-the-health-checks-mean"
+    for line in text.splitlines():
+        if line.startswith("[!]"):
+            yield warning(f"adapter {pod}", f"/readyz: {line[3:]}", cure=see)
+        elif _BEYOND.match(line):
+            yield warning(f"adapter {pod}", f"/readyz: {line[3:]}", cure=_RAISE)
+        elif line.startswith("[-]"):
+            yield failure(f"adapter {pod}", f"/readyz: {line[3:]}", cure=see)
+
+
+async def front_proxy(installed: Installed) -> Iterable[Finding]:
+    """Return whether the adapter can learn which front proxy to trust."""
+    config = f"{trust.NAMESPACE}/{trust.NAME}"
+    path = f"/api/v1/namespaces/{trust.NAMESPACE}/configmaps/{trust.NAME}"
+    try:
+        data = (await installed.api.get(path)).get("data") or {}
+    except errors.Refused as error:
+        if error.status != 404:
+            raise
+        data = {}
+    if not data.get("requestheader-client-ca-file"):
+        return [
+            failure(
+                "front-proxy",
+                f"ConfigMap {config} has no requestheader-client-ca-file",
+                cause="the API server runs without the aggregation layer",
+                cure="start kube-apiserver with --requestheader-client-ca-file and "
+                "--proxy-client-cert-file",
+            )
+        ]
+    problem = certificates_problem(data["requestheader-client-ca-file"].encode())
+    if problem:
+        return [failure("front-proxy", f"the CA in {config} {problem}", cure="renew this CA")]
+    names = data.get("requestheader-allowed-names", "[]")
+    return [ok("front-proxy", f"its CA in {config} is valid; allowed names: {names}")]
+
+
+def certificates_problem(pem: bytes) -> str:
+    """Return why no certificate in `pem` is valid now; empty if one is."""
+    try:
+        ends = [each.not_valid_after_utc for each in x509.load_pem_x509_certificates(pem)]
+    except UNREADABLE:
+        return "is not a certificate in PEM"
+    latest = max(ends)
+    return f"expired on {latest:%Y-%m-%d}" if latest < datetime.now(UTC) else ""
+
+
+def expires_soon(certificate: x509.Certificate) -> bool:
+    """Return whether a certificate ends within a day."""
+    return (certificate.not_valid_after_utc - datetime.now(UTC)).total_seconds() < _SOON
+
+
+async def metrics(installed: Installed) -> Iterable[Finding]:
+    """Return whether rules select something, as the API server sees it."""
+    path = f"/apis/{custom.NAME}/{custom.VERSIONS[0]}"
+    reply = await installed.api.fetch(path)
+    if reply.status != 200:
+        message = " ".join(reply.body[:300].decode(errors="replace").split())
+        cure = "see apiservice and service: the API server does not reach the adapter"
+        return [failure("metrics", f"GET {path}: {reply.status}: {message}", cure=cure)]
+    number = len(orjson.loads(reply.body).get("resources") or ())
+    if number:
+        return [ok("metrics", f"{custom.NAME} lists {number} metrics")]
+    return [
+        failure(
+            "metrics",
+            f"{custom.NAME} lists no metric",
+            cause="no rule selects a series that Prometheus has",
+            cure="compare the presets and rules with the findings about exporters; "
+            "`check FILE --prometheus-url=URL` tells what each rule takes",
+        )
+    ]

@@ -1,0 +1,98 @@
+"""Checks of `doctor`: rights of the adapter's account and of the HPA controller."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import orjson
+
+from adapter.background import gather_or_cancel
+from adapter.cli.doctor import installation, registration
+from adapter.cli.doctor.installation import Installed
+from adapter.cli.doctor.report import Finding, failure, ok
+from adapter.clients import rights
+from adapter.clients.rights import Account, Right
+from adapter.server.api.groups import custom, external, resource
+from adapter.server.api.groups.group import AnyGroup
+from adapter.server.auth import authorization, tokens, trust
+from adapter.server.cluster import collection
+from adapter.server.tls.apiservices import apiservice_rights
+from adapter.server.tls.serving_certificate import secret_right
+from rules.kinds import NAMESPACES, NODES, PODS, GroupResource
+
+_CONTROLLER = Account(namespace="kube-system", name="horizontal-pod-autoscaler")
+_MAX_KINDS = 20
+
+
+async def of_adapter(installed: Installed) -> Iterable[Finding]:
+    """Return which rights the account of the adapter lacks, and what grants them."""
+    account = await installation.account(installed)
+    groups: list[AnyGroup] = [custom, external]
+    kinds = await _kinds(installed)
+    if await registration.is_own(installed, resource):
+        groups.append(resource)
+        kinds = sorted({*kinds, NODES})
+    names = [f"{version}.{group.NAME}" for group in groups for version in group.VERSIONS]
+    required = (
+        *map(collection.right, kinds),
+        tokens.TOKEN_REVIEWS,
+        trust.CONFIG_MAP,
+        authorization.ACCESS_REVIEWS,
+        *apiservice_rights(names),
+        secret_right(installed.service, installed.namespace),
+    )
+    reviewed = None if installed.user == account.user else account
+    found = await gather_or_cancel(
+        rights.missing_of(installed.api, right, reviewed) for right in required
+    )
+    missing = [right for each in found for right in each]
+    if not missing:
+        return [ok("rights", f"{account.user} has the {len(required)} rights that it needs")]
+    return [
+        failure(
+            "rights",
+            f"the adapter ({account.user}) has no permission to {right}",
+            cause=f"RBAC does not grant it, so {right.consequence}",
+            cure=right.grant(account.name),
+        )
+        for right in missing
+    ]
+
+
+async def of_hpas(installed: Installed) -> Iterable[Finding]:
+    """Return whether the HPA controller may read metrics."""
+    name = "rights of the HPA controller"
+    required = (
+        _reading(custom.NAME, "pods/any", "get"),
+        _reading(external.NAME, "any", "list"),
+    )
+    found = await gather_or_cancel(
+        rights.missing_of(installed.api, right, _CONTROLLER) for right in required
+    )
+    missing = [right for each in found for right in each]
+    if not missing:
+        return [ok(name, f"{_CONTROLLER.user} may read custom and external metrics")]
+    return [
+        failure(
+            name,
+            f"{_CONTROLLER.user} has no permission to {right} in {right.group}",
+            cause=f"RBAC does not grant it, so {right.consequence}",
+            cure="bind the ClusterRole system:controller:horizontal-pod-autoscaler to it",
+        )
+        for right in missing
+    ]
+
+
+def _reading(group: str, resource: str, verb: str) -> Right:
+    return Right(
+        group=group, resource=resource, verbs=(verb,), consequence="autoscalers get no values"
+    )
+
+
+async def _kinds(installed: Installed) -> Sequence[GroupResource]:
+    """Return the kinds whose metrics the adapter lists; pods, if it does not answer."""
+    reply = await installed.api.fetch(f"/apis/{custom.NAME}/{custom.VERSIONS[0]}")
+    listed = orjson.loads(reply.body).get("resources") or () if reply.status == 200 else ()
+    parts = {each["name"].partition("/")[0].partition(".") for each in listed}
+    kinds = sorted({PODS, *(GroupResource(group, name) for name, _, group in parts)})
+    return [each for each in kinds if each != NAMESPACES][:_MAX_KINDS]

@@ -1,0 +1,210 @@
+"""`replay hpa`: reads the past of an autoscaler, and replays it with other settings."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from adapter.cli.doctor import history
+from adapter.cli.doctor.client import CannotTellError, Client
+from adapter.cli.doctor.history import Past, Progress
+from adapter.clients.prometheus import Prometheus
+from rules import quantity
+from rules.document.sources import DEFAULT
+from rules.errors import DurationError, QuantityError, UnreadableError
+from rules.hpa import replay, replay_report
+from rules.hpa.autoscaler import Autoscaler, Metric
+from rules.hpa.replay import Variant
+from rules.hpa.replay_report import Replay
+from rules.quoting import counted
+
+MAX_TARGETS = 8
+MIN_SECONDS = 60.0
+WEEK = 7 * 86_400.0
+
+
+def period(text: str) -> float:
+    """Return the seconds of a period such as 7d or 12h. Raises ValueError with what to do."""
+    try:
+        seconds = quantity.prometheus_duration(text) / 1e9
+    except DurationError as error:
+        raise ValueError(f"must be a duration such as 7d or 12h: {error}") from error
+    if not MIN_SECONDS <= seconds <= history.MAX_SECONDS:
+        raise ValueError("must be from 1m to 31d")
+    return seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What to replay; None and empty mean as the HPA has it."""
+
+    since: float = WEEK
+    """Seconds."""
+    targets: tuple[str, ...] = ()
+    """Each makes one variant."""
+    metric: str = ""
+    """The metric that the targets are for, if the HPA has several."""
+    behavior: Mapping[str, Any] | None = None
+    minimum: int | None = None
+    maximum: int | None = None
+    startup: float | None = None
+    """Seconds until a new pod has a value."""
+    step: float = replay.SYNC
+
+    @property
+    def changes(self) -> bool:
+        """Whether settings beside the target differ."""
+        return (self.behavior, self.minimum, self.maximum) != (None, None, None)
+
+
+async def run(
+    client: Client,
+    prometheus: Prometheus,
+    namespace: str,
+    name: str,
+    wanted: Wanted,
+    progress: Progress = lambda _: None,
+) -> Replay:
+    """Replay the past of an HPA. Raises CannotTellError with the cause and what to do."""
+    past = await history.read(
+        client,
+        prometheus,
+        namespace,
+        name,
+        now=time.time(),
+        since=wanted.since,
+        step=wanted.step,
+        progress=progress,
+    )
+    try:
+        variants = [Variant(title="present settings", hpa=past.hpa), *_variants(past.hpa, wanted)]
+    except (UnreadableError, QuantityError) as error:
+        raise CannotTellError(str(error)) from error
+    # In a thread, because a week of one variant takes seconds.
+    return await asyncio.to_thread(_replay, past, variants, wanted)
+
+
+def _variants(hpa: Autoscaler, wanted: Wanted) -> Iterator[Variant]:
+    """Yield the variants beside the present settings. Raises UnreadableError, QuantityError."""
+    vary = functools.partial(
+        replay.variant,
+        hpa,
+        behavior=wanted.behavior,
+        minimum=wanted.minimum,
+        maximum=wanted.maximum,
+    )
+    words = [
+        *(["other behavior"] if wanted.behavior is not None else []),
+        *([f"min {wanted.minimum}"] if wanted.minimum is not None else []),
+        *([f"max {wanted.maximum}"] if wanted.maximum is not None else []),
+    ]
+    if not wanted.targets:
+        if wanted.changes:
+            yield vary(", ".join(words))
+        return
+    if len(wanted.targets) > MAX_TARGETS:
+        raise UnreadableError(f"more than {MAX_TARGETS} targets; give fewer", status=0)
+    index = _metric(hpa, wanted.metric)
+    for text in wanted.targets:
+        utilization = hpa.metrics[index].target == "Utilization"
+        value = int(text) if utilization and text.isdecimal() else quantity.milli_value(text)
+        if value <= 0:
+            raise UnreadableError(f"the target {text} is not above 0", status=0)
+        title = ", ".join([f"target {text}", *words])
+        yield vary(title, target=(index, value))
+
+
+def _metric(hpa: Autoscaler, name: str) -> int:
+    """Return the position of the metric that targets are for. Raises UnreadableError."""
+    found = [i for i, each in enumerate(hpa.metrics) if name in {"", each.name}]
+    if len(found) != 1:
+        names = ", ".join(each.name for each in hpa.metrics)
+        raise UnreadableError(f"give one of the metrics {names} as --metric", status=0)
+    return found[0]
+
+
+def _replay(past: Past, variants: Sequence[Variant], wanted: Wanted) -> Replay:
+    starting, note = _startup(past, wanted)
+    results = [
+        replay.simulate(each, past.history, startup=starting, step=wanted.step, totals=past.totals)
+        for each in variants
+    ]
+    was = replay.recorded(past.hpa, past.history, wanted.step, past.totals)
+    decided = list(replay.decisions(past.hpa, past.history))
+    return Replay(
+        hpa=past.hpa,
+        history=past.history,
+        step=wanted.step,
+        results=(was, *results),
+        decided=tuple(decided),
+        fit=replay.fit(decided, past.history),
+        notes=tuple(_notes(past, note, was.saturated)),
+    )
+
+
+def _startup(past: Past, wanted: Wanted) -> tuple[float, str]:
+    """Return the seconds until a new pod has a value, and where they are from."""
+    if wanted.startup is not None:
+        return wanted.startup, f"{wanted.startup:g} s, as given"
+    for index, metric in enumerate(past.hpa.metrics):
+        if metric.type == "Pods" and past.replicas_known:
+            measured = replay.startup(past.history, index)
+            if measured:
+                seconds, count = measured
+                return seconds, f"{seconds:g} s, the median of {counted(count, 'scale-up')}"
+    assumed = f"{replay.STARTUP:g} s, assumed: the past does not tell, and --startup sets it"
+    return replay.STARTUP, assumed
+
+
+def _model(metric: Metric, *, total: bool) -> str:
+    """Return how a metric follows other replicas than those of the past."""
+    if total:
+        return f"{metric.name} is the load, which was what it was, whatever the replicas"
+    if metric.type == "Pods":
+        return (
+            f"{metric.name} of all pods together was what it was, and each started pod gets an "
+            "equal part of it, however many there are"
+        )
+    return f"{metric.name} times replicas was what it was, and is divided by the started pods"
+
+
+def _notes(past: Past, startup: str, saturated: float) -> Iterator[str]:
+    names = ", ".join(each.name for each in past.hpa.metrics)
+    of = (
+        "replicas are those that there were, by kube-state-metrics"
+        if past.replicas_known
+        else "replicas are the pods that there were, because Prometheus has no series of "
+        "kube-state-metrics"
+    )
+    yield (
+        f"Facts: the values of {names}, by the rules of now, from Prometheus ({past.queries} range "
+        f"queries), and what the controller decides from them; {of}; {past.pods}"
+    )
+    for source in past.sources:
+        if source != DEFAULT:
+            yield f"A rule queries the source {source}: --prometheus-url must be this Prometheus"
+    if past.partial:
+        yield f"Responses of Prometheus were partial, so values may lack samples: {past.partial}"
+    if past.late:
+        yield (
+            "The history begins later than requested: before, Prometheus has no values, because of "
+            "its retention, or because the series had another name or other labels"
+        )
+    models = (
+        _model(metric, total=total)
+        for metric, total in zip(past.hpa.metrics, past.totals, strict=True)
+    )
+    yield (
+        f"Model, in the time of the column `model`, while the replicas are others than there were: "
+        f"{'; '.join(dict.fromkeys(models))}"
+    )
+    yield f"A new pod has a value after {startup}"
+    if saturated:
+        yield (
+            f"For {replay_report.duration(saturated)} the pods were saturated: the load was then "
+            "at least what is counted, so more replicas may have been needed than shown"
+        )

@@ -1,0 +1,1 @@
+"""What runs in the cluster: the API server and what it evaluates, watches and serves."""

@@ -1,0 +1,229 @@
+"""external.metrics.k8s.io: metrics that do not describe an object of the cluster.
+
+The only route is `namespaces/NS/METRIC`; `labelSelector` selects series. The list has one item for
+each sample of the rule's query, or one item without labels if the query returns a scalar.
+
+https://github.com/kubernetes-sigs/custom-metrics-apiserver/blob/master/pkg/apiserver/installer/emhandlers.go
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from adapter import errors
+from adapter.errors import ApiError, BackendError, NotInstantError
+from adapter.server.api.groups import options
+from adapter.server.api.groups.group import Backend, Content, Resource
+from adapter.server.apimachinery import encoding, negotiation
+from adapter.server.apimachinery.request_info import RequestInfo
+from adapter.server.causes import failures
+from adapter.server.evaluation.evaluation import Evaluated
+from rules import quantity
+from rules.causes import missing
+from rules.causes.cause import Cause
+from rules.causes.wording import printable
+from rules.errors import PlanError
+from rules.kinds import Kinds
+from rules.names import is_namespace
+from rules.query import plan as plans
+from rules.query.aggregate import ExternalValue
+from rules.query.catalog import Catalog, ExternalEntry
+from rules.query.plan import ExternalPlan
+from rules.quoting import shorten
+from rules.selectors.selectors import Selector
+
+NAME = "external.metrics.k8s.io"
+VERSIONS: tuple[str, ...] = ("v1beta1",)
+TRANSFORMS = negotiation.ONLY_UNCHANGED | negotiation.PARTIAL
+"""Like the original, which accepts PartialObjectMetadata and then fails for lack of metadata."""
+
+_NOT_FOUND = 404
+_Evaluated = Evaluated[tuple[ExternalValue, ...]]
+_NOTHING: _Evaluated = Evaluated(values=())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Requested:
+    """A metric, and which of its series are requested."""
+
+    info: RequestInfo
+    entry: ExternalEntry | None
+    """None if no rule produces the metric, so that the fallback is asked for it."""
+    selector: Selector
+    names: None = None
+    """It describes no objects."""
+
+
+def routes(segments: Sequence[str]) -> bool:
+    """Return whether the path is `namespaces/NS/METRIC`."""
+    return len(segments) == 3 and segments[0] == "namespaces"
+
+
+def to_object_scope(info: RequestInfo, kinds: Kinds) -> RequestInfo:  # noqa: ARG001 - see Group
+    """Return `info`: external metrics describe no objects."""
+    return info
+
+
+def resources(catalog: Catalog) -> Sequence[Resource]:
+    """Return every metric, including those that rules pin and that have no series."""
+    return entries(catalog.external)
+
+
+def entries(metrics: Iterable[str]) -> list[Resource]:
+    """Return an entry of the APIResourceList for each metric."""
+    return [
+        Resource(name=metric, namespaced=True, kind="ExternalMetricValueList") for metric in metrics
+    ]
+
+
+async def resolve(info: RequestInfo, backend: Backend) -> Requested:
+    """Return the metric and which of its series are requested. Raises ApiError.
+
+    Metric and namespace are taken from `info`, because these were authorized. They differ from the
+    path's only if it ends in `/` or has `status` or `finalize` in place of the metric.
+    """
+    selector, _ = options.of_list(info, group=NAME, kind="*")
+    entry = backend.generation.catalog.external_entry(info.resource)
+    if entry is None and backend.fallback is None:
+        causes = await backend.why_missing(info, info.resource)
+        backend.collector.log_causes(_subject(info), causes)
+        raise _not_found(info.resource, info.namespace, causes)
+    if entry is None:
+        backend.check_loaded(info)
+    options.check_series_selector(selector, "labelSelector")
+    return Requested(info=info, entry=entry, selector=selector)
+
+
+def plan(requested: Requested) -> ExternalPlan | None:
+    """Return the query of the series; None without a rule, or if their namespace cannot exist."""
+    namespace = requested.info.namespace
+    if requested.entry is None:
+        return None
+    if requested.entry.namespaced and not _can_exist(namespace):
+        return None
+    return plans.external(requested.entry, namespace=namespace, selector=requested.selector)
+
+
+async def evaluate(
+    requested: Requested, query: ExternalPlan | None, backend: Backend, *, deadline: float
+) -> _Evaluated:
+    """Return a value for each sample. Raises ApiError."""
+    if requested.entry is None:
+        return await _forwarded(requested.info, backend, deadline=deadline)
+    if query is None:
+        return _NOTHING
+    subject = _subject(requested.info)
+    try:
+        return await backend.evaluation.rows(query, deadline=deadline)
+    except NotInstantError as error:
+        raise ApiError(500, "encountered an unexpected query result type") from error
+    except PlanError as error:
+        cause = missing.no_query(error)
+        backend.collector.log_causes(subject, [cause])
+        raise errors.internal("unable to fetch metrics", [cause]) from error
+    except BackendError as error:
+        raise failures.of_query(backend.collector, subject, query, error) from error
+
+
+async def content(
+    requested: Requested, query: ExternalPlan | None, found: _Evaluated, backend: Backend
+) -> Content:
+    """Return an ExternalMetricValueList."""
+    causes: tuple[Cause, ...] = ()
+    if query and found.partial:
+        causes = (missing.partial_response(str(query.step.rule.config.where)),)
+    elif query and not found.values:
+        causes = await backend.collector.of_plan(backend.inventory, query)
+        backend.collector.log_causes(_subject(requested.info), causes)
+    return Content(
+        sources=(found.values,),
+        items=len(found.values),
+        causes=causes,
+        negative=any(each.value.milli < 0 for each in found.values),
+        build=partial(_build, requested.info.resource, found.values),
+    )
+
+
+async def _forwarded(info: RequestInfo, backend: Backend, *, deadline: float) -> _Evaluated:
+    """Return the values that the fallback has for the request. Raises ApiError."""
+    assert backend.fallback is not None
+    try:
+        values = await backend.fallback.values(
+            info.resource, namespace=info.namespace, selector=info.label_selector, deadline=deadline
+        )
+    except ValueError as error:
+        raise errors.bad_request(str(error)) from error
+    except BackendError as error:
+        causes = (
+            missing.failed_fallback(backend.fallback.name, _answer(error)),
+            *await backend.why_missing(info, info.resource),
+        )
+        backend.collector.log_causes(_subject(info), causes, error)
+        if error.status == _NOT_FOUND:
+            raise _not_found(info.resource, info.namespace, causes) from error
+        raise errors.internal("unable to fetch metrics", causes) from error
+    return Evaluated(values=values)
+
+
+def _answer(error: BackendError) -> str:
+    """Return what the fallback did, as the predicate of a sentence."""
+    if error.status:
+        return f"answers {error.status}: {printable(error.refusal)}"
+    if isinstance(error, errors.NoCredentials):
+        return "gets no requests: the adapter has no token for it, and its log says why"
+    wrong = "answers with something else than values" if isinstance(error, errors.Broken) else ""
+    return error.refusal or f"{wrong or 'does not answer'}: the adapter's log has the error"
+
+
+def _subject(info: RequestInfo) -> str:
+    return f"external metric {printable(info.resource)} in namespace {printable(info.namespace)}"
+
+
+def _can_exist(namespace: str) -> bool:
+    """Return whether Kubernetes accepts the namespace; another one reaches no template.
+
+    Like the original, query also without a namespace, and with `*` as its name.
+    """
+    return namespace in {"", "*"} or is_namespace(namespace)
+
+
+def _build(
+    metric: str, values: Iterable[ExternalValue], transform: negotiation.Transform
+) -> encoding.Document:
+    if transform != negotiation.UNCHANGED:
+        raise ApiError(500, "object does not implement the Object interfaces")
+    return _value_list(metric, values)
+
+
+def _value_list(metric: str, values: Iterable[ExternalValue]) -> encoding.Document:
+    """Build an ExternalMetricValueList; the labels of a scalar are null.
+
+    https://github.com/kubernetes/metrics/tree/master/pkg/apis/external_metrics
+    """
+    return {
+        "kind": "ExternalMetricValueList",
+        "apiVersion": f"{NAME}/v1beta1",
+        "metadata": {},
+        "items": [
+            {
+                "metricName": metric,
+                "metricLabels": None if each.labels is None else dict(sorted(each.labels.items())),
+                "timestamp": encoding.timestamp(each.value.time),
+                "value": quantity.decimal(each.value.milli),
+            }
+            for each in values
+        ],
+    }
+
+
+def _not_found(metric: str, namespace: str, causes: Sequence[Cause]) -> ApiError:
+    # The original names a resource only for the namespace `default`.
+    resource = "namespaces" if namespace == "default" else ""
+    return ApiError(
+        404,
+        f"the server could not find the metric {shorten(metric)} for {resource}",
+        reason="NotFound",
+        causes=causes,
+    )

@@ -1,0 +1,92 @@
+"""How the requests ended that autoscalers are known to send; noted while they are answered.
+
+So it is known whether an autoscaler gets its metrics without a request that nobody else sends.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+from adapter import errors
+from adapter.server.api.groups import group as groups
+from adapter.server.api.groups.group import AnyGroup, Backend, Content
+from adapter.server.apimachinery.request_info import RequestInfo
+from rules.causes.cause import Cause
+
+Key = str
+"""What a request asks for, in any version of its group."""
+
+
+def key_of(info: RequestInfo) -> Key:
+    """Return what a request of an API group asks for."""
+    below_version = info.path.split("/", 4)[-1]
+    return f"{info.group}/{below_version}?{info.label_selector}&{info.metric_label_selector}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """How the last request ended."""
+
+    at: float
+    """Of the clock."""
+    resolved: bool
+    """Whether there was a value."""
+    causes: tuple[Cause, ...] = ()
+    problem: str = ""
+    """What was wrong if no cause says so: the message of the error."""
+    negative: bool = False
+    """Whether an external metric has a value below 0."""
+
+
+class Outcomes:
+    """The last outcome of each request in `wanted`. `clock` is monotonic."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._last: dict[Key, Outcome | None] = {}
+
+    def want(self, keys: Collection[Key]) -> None:
+        """Note the outcomes of these requests from now on, and forget those of others."""
+        self._last = {key: self._last.get(key) for key in keys}
+
+    def of(self, key: Key) -> Outcome | None:
+        """Return how the last request ended; None if none has."""
+        return self._last.get(key)
+
+    async def answer(
+        self, group: AnyGroup, info: RequestInfo, backend: Backend, *, deadline: float
+    ) -> Content:
+        """Return the content of a route, as `groups.answer`, and note the outcome if wanted.
+
+        Raises ApiError.
+        """
+        try:
+            content = await groups.answer(group, info, backend, deadline=deadline)
+        except errors.ApiError as error:
+            self.note(info, resolved=False, causes=error.causes, problem=error.message)
+            raise
+        resolved = content.items > 0
+        causes = () if resolved else content.causes
+        self.note(info, resolved=resolved, causes=causes, negative=content.negative)
+        return content
+
+    def note(
+        self,
+        info: RequestInfo,
+        *,
+        resolved: bool,
+        causes: tuple[Cause, ...] = (),
+        problem: str = "",
+        negative: bool = False,
+    ) -> None:
+        """Note how a request ended, if that is wanted."""
+        if self._last and (key := key_of(info)) in self._last:
+            self._last[key] = Outcome(
+                at=self._clock(),
+                resolved=resolved,
+                causes=causes,
+                problem=problem,
+                negative=negative,
+            )

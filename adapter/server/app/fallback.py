@@ -1,0 +1,64 @@
+"""Wires the other server of external metrics: a client with a token of its own, and its list."""
+
+from __future__ import annotations
+
+import contextlib
+
+from adapter import errors
+from adapter.background import Background
+from adapter.clients.account_token import AccountToken
+from adapter.clients.credentials import Credentials
+from adapter.clients.external_metrics import ExternalMetrics
+from adapter.clients.kubernetes import Kube
+from adapter.clients.rights import Account, Right, Rights
+from adapter.server.app.security import namespace_of
+from adapter.settings import Settings
+
+_QPS, _BURST, _TIMEOUT = 1000.0, 2000, 10.0
+"""Requests per second, because each is one that was let in; seconds for a response."""
+_TOKEN_QPS, _TOKEN_BURST = 1.0, 5
+
+
+async def connect(
+    settings: Settings,
+    kube: Kube,
+    rights: Rights,
+    stack: contextlib.AsyncExitStack,
+    background: Background,
+) -> ExternalMetrics | None:
+    """Start to list the metrics of --external-fallback, if it is given. Raises StartError."""
+    server, namespace = settings.fallback.server, namespace_of(settings)
+    if server is None:
+        return None
+    if settings.fallback.url == f"https://{settings.serving.service_name}.{namespace}.svc:443":
+        raise errors.StartError(
+            f"--external-fallback={server}: is the adapter itself; give another server"
+        )
+    assert settings.fallback.account is not None
+    of, name = settings.fallback.account
+    account = Account(namespace=of or namespace, name=name)
+    token = AccountToken(kube.with_rate(qps=_TOKEN_QPS, burst=_TOKEN_BURST), account)
+    try:
+        client = Kube.of_server(
+            settings.fallback.url,
+            Credentials(authorization=token, ca_file=settings.fallback.ca_file),
+            qps=_QPS,
+            burst=_BURST,
+            timeout=_TIMEOUT,
+        )
+    except errors.BackendError as error:
+        raise errors.StartError(f"--external-fallback={server}: {error}") from error
+    stack.push_async_callback(client.close)
+    fallback = ExternalMetrics(client, server, limits=settings.limited.limits)
+    background.start("external fallback token", token.run())
+    background.start("external fallback", fallback.run())
+    right = Right(
+        group="",
+        resource="serviceaccounts/token",
+        name=account.name,
+        namespace=account.namespace,
+        verbs=("create",),
+        consequence=f"{server} gets no requests for external metrics",
+    )
+    rights.require(kube, lambda: (right,))
+    return fallback

@@ -1,0 +1,176 @@
+"""Replaces the rules while the server runs: files, ConfigMaps or the detected presets change."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+from collections.abc import Awaitable, Callable, Iterator
+from typing import NoReturn
+
+from adapter import errors, telemetry
+from adapter.file_watcher import FileWatcher
+from adapter.server.app import rule_files
+from adapter.server.teams.rules import InUse, TeamRules
+from adapter.settings import Source
+from rules import teams
+from rules.errors import ConfigError, Problem
+from rules.lint import check
+from rules.ruleset import RuleSet
+
+log = logging.getLogger(__name__)
+
+_INTERVAL = 10.0
+"""Seconds between looks at the files: the kubelet takes a minute to bring a changed ConfigMap."""
+_KEPT = "the rules of before stay in use"
+
+
+class Reload:
+    """The rules of `sources`, where `auto` means `detected()`; `adopt` gets new ones once valid.
+
+    The files may be replaced while they are read: what does not
+    load is read again when it changes.
+    """
+
+    def __init__(
+        self,
+        sources: tuple[Source, ...],
+        detected: Callable[[], tuple[str, ...]] = tuple,
+        *,
+        meter: telemetry.ReloadMetrics | None = None,
+        interval: float = _INTERVAL,
+    ) -> None:
+        """Load the rules. Raises ConfigError."""
+        self._sources = sources
+        self._detected = detected
+        self._teams: TeamRules | None = None
+        self._in_use = InUse(version=0, rulesets={})
+        """The rules of teams beside those of the files."""
+        self._presets = detected()
+        """The detected presets that are loaded, or about to be."""
+        self._meter = meter
+        self._interval = interval
+        self._failure = ""
+        """Why the last load failed."""
+        self._reported = ""
+        """The same, until rules that loaded are in use."""
+        self._requested = asyncio.Event()
+        self._present: RuleSet | None = None
+        self._watcher = FileWatcher(
+            *rule_files.paths(sources), load=self._load, failure=ConfigError, fallback=_KEPT
+        )
+        self._present = self._watcher.value
+        self._report()
+
+    def add(self, team_rules: TeamRules) -> None:
+        """Follow the rules of teams, too."""
+        self._teams = team_rules
+
+    @property
+    def ruleset(self) -> RuleSet:
+        """The rules that were loaded last, without those of teams."""
+        return self._watcher.value
+
+    def check(self) -> str:
+        """Report the files for /readyz. Never raises: the rules of before are served."""
+        if self._reported:
+            return errors.Degradation(f"{self._reported}; {_KEPT}")
+        return "as in their files"
+
+    def request(self) -> None:
+        """Look at the files, the detected presets and the ConfigMaps soon."""
+        self._requested.set()
+
+    async def run(self, adopt: Callable[[RuleSet], Awaitable[None]]) -> NoReturn:
+        """Look at the files until cancelled, and pass changed rules to `adopt`."""
+        with self._on_signal():
+            while True:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(self._interval):
+                        await self._requested.wait()
+                self._requested.clear()
+                before, self._presets = self._presets, self._detected()
+                detected = self._presets != before
+                # In a thread: large files take seconds.
+                loaded = await asyncio.to_thread(self._watcher.poll, changed=detected)
+                if loaded:
+                    self._present = self.ruleset
+                if self._follow_teams() or loaded:
+                    in_use = self._in_use
+                    await adopt(await asyncio.to_thread(teams.merge, self.ruleset, in_use.rulesets))
+                    if self._teams is not None:
+                        self._teams.adopted(in_use.version)
+                if loaded and not detected:
+                    await self._log(self.ruleset)
+                self._report()
+
+    def _follow_teams(self) -> bool:
+        """Take what teams have now; return whether it has changed."""
+        before = self._in_use.version
+        if self._teams is not None:
+            self._in_use = self._teams.in_use
+        return self._in_use.version != before
+
+    async def _log(self, ruleset: RuleSet) -> None:
+        log.info("the files of the rules have changed: %d rules are in use", len(ruleset.all))
+        # In a thread: each rule takes 30 ms.
+        for problem in (*ruleset.problems, *await asyncio.to_thread(check.warnings, ruleset)):
+            log.warning("%s", problem)
+
+    def _load(self) -> RuleSet:
+        try:
+            ruleset = rule_files.load(self._sources, self._presets)
+            self._check_fixed(ruleset)
+        except ConfigError as error:
+            self._failure = _first_error(error)
+            raise
+        self._failure = ""
+        return ruleset
+
+    def _check_fixed(self, ruleset: RuleSet) -> None:
+        """Raise ConfigError for a change of what is connected or registered at the start."""
+        present = self._present
+        if present is None:
+            return
+        fixed = []
+        if ruleset.sources != present.sources:
+            fixed.append("sources")
+        if bool(ruleset.resource_rules) != bool(present.resource_rules):
+            fixed.append("resourceRules")
+        if fixed:
+            message = "a change takes effect after a restart of the adapter"
+            raise ConfigError(
+                [Problem(severity="error", message=message, path=each) for each in fixed]
+            )
+
+    def _report(self) -> None:
+        self._reported = self._failure
+        if self._meter is not None:
+            self._meter.loaded(ok=not self._reported)
+
+    @contextlib.contextmanager
+    def _on_signal(self) -> Iterator[None]:
+        loop = asyncio.get_running_loop()
+        try:
+            loop.add_signal_handler(signal.SIGHUP, self.request)
+        except (ValueError, RuntimeError):  # not in the main thread
+            yield
+            return
+        try:
+            yield
+        finally:
+            loop.remove_signal_handler(signal.SIGHUP)
+            ignore_signal()
+
+
+def ignore_signal() -> None:
+    """Ignore SIGHUP, which would end the process, while no reload can follow it."""
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+
+def _first_error(error: ConfigError) -> str:
+    """Return the first error in one line, without the warnings; the log has all of them."""
+    first, *others = (each for each in error.problems if each.severity == "error")
+    line = str(first).partition("\n")[0]
+    return f"{line}; {len(others)} more in the log" if others else line

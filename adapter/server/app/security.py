@@ -1,0 +1,217 @@
+"""Creates what secures the server: TLS, authentication and authorization.
+
+The cluster authenticates and authorizes callers. With --objects there is no cluster, so there is
+no guard; the settings then allow loopback addresses only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import os
+import ssl
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from prometheus_client import CollectorRegistry
+
+from adapter import errors, telemetry
+from adapter.background import Background
+from adapter.clients.kubernetes import Kube
+from adapter.clients.rights import Rights
+from adapter.server.api import health
+from adapter.server.api.groups.group import AnyGroup
+from adapter.server.auth import authorization, tokens, trust
+from adapter.server.auth.authentication import Authenticator
+from adapter.server.auth.authorization import Authorizer
+from adapter.server.auth.filters import Guard
+from adapter.server.auth.in_flight import WaitingForReview
+from adapter.server.auth.tokens import TokenReviews
+from adapter.server.tls import context as tls
+from adapter.server.tls import serving_certificate
+from adapter.server.tls.apiservices import APIServiceController, apiservice_rights
+from adapter.server.tls.files import CertificateWatcher
+from adapter.settings import Settings
+from adapter.settings.sni import CertKeyPair
+from certs.bundle import CertificateError
+from certs.issue import issue_temporary
+
+_REVIEW_QPS, _REVIEW_BURST = 200.0, 400
+"""TokenReviews per second, and SubjectAccessReviews per second, as in the original's clients."""
+_CONTROL_QPS, _CONTROL_BURST = 20.0, 40
+"""Requests per second for the ConfigMap, the Secret and the APIServices. A start takes about 15."""
+_NAMESPACE = "gpu-metrics-adapter"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Security:
+    """TLS and access control of the server."""
+
+    context: ssl.SSLContext
+    guard: Guard | None
+    """None without a cluster: every request is allowed."""
+    checks: tuple[health.Check, ...]
+    on_listening: Callable[[], None]
+    """Function to call once the server listens."""
+
+
+async def from_settings(
+    settings: Settings,
+    groups: Iterable[AnyGroup],
+    rights: Rights,
+    stack: contextlib.AsyncExitStack,
+    background: Background,
+    registry: CollectorRegistry,
+    lookups: telemetry.CacheMetrics,
+) -> Security:
+    """Build TLS and access control, and start their background tasks. Raises StartError."""
+    meter = telemetry.CertificateMetrics(registry)
+    pair = _pair(settings)
+    live = _reloading_context(settings, pair, meter)
+    try:
+        watcher = CertificateWatcher(live, pair, settings.serving.sni)
+    except CertificateError as error:
+        raise errors.StartError(str(error)) from error
+    background.start("certificate files", watcher.run())
+    checks = [health.Check(name="serving-certificate", run=live.check, public=True)]
+    if settings.cluster.objects:
+        return Security(
+            context=live.context, guard=None, checks=tuple(checks), on_listening=lambda: None
+        )
+    api = await _connect(settings.authentication.kubeconfig or settings.cluster.kubeconfig, stack)
+    meter_of_requests = telemetry.AuthMetrics(registry)
+    guard = await _guard(settings, api, live, rights, stack, background, meter_of_requests, lookups)
+    service = settings.serving.service_name
+    namespace = namespace_of(settings)
+    names = [f"{version}.{group.NAME}" for group in groups for version in group.VERSIONS]
+    apiservices = APIServiceController(api, names, service=service, namespace=namespace)
+    rights.require(api, lambda: apiservice_rights(names))
+    if pair is None:
+        rights.require(api, lambda: (serving_certificate.secret_right(service, namespace),))
+        issuer = serving_certificate.ServingCertificateController(
+            api,
+            apiservices,
+            live.serve,
+            name=serving_certificate.secret_name(service),
+            namespace=namespace,
+            policy=serving_certificate.policy(service, namespace),
+            meter=meter,
+        )
+        await issuer.attempt()
+        background.start("serving certificate", issuer.run())
+        checks.append(health.Check(name="serving-ca", run=issuer.check))
+    checks.append(health.Check(name="apiservices", run=apiservices.check))
+    return Security(
+        context=live.context,
+        guard=guard,
+        checks=tuple(checks),
+        on_listening=lambda: background.start("apiservices", apiservices.run()),
+    )
+
+
+def namespace_of(settings: Settings) -> str:
+    """Return the namespace of the adapter's Service."""
+    return settings.serving.service_namespace or os.environ.get("POD_NAMESPACE") or _NAMESPACE
+
+
+def _pair(settings: Settings) -> CertKeyPair | None:
+    """Return the files of --tls-cert-file, else those in --cert-dir if both exist."""
+    serving = settings.serving
+    if serving.tls_cert_file is not None and serving.tls_key_file is not None:
+        return CertKeyPair(certificate=Path(serving.tls_cert_file), key=Path(serving.tls_key_file))
+    folder = Path(serving.cert_dir)
+    pair = CertKeyPair(certificate=folder / "apiserver.crt", key=folder / "apiserver.key")
+    return pair if pair.certificate.exists() and pair.key.exists() else None
+
+
+def _reloading_context(
+    settings: Settings, pair: CertKeyPair | None, meter: telemetry.CertificateMetrics
+) -> tls.ReloadingContext:
+    """Return a context with the certificate of `pair`, or with a self-issued one."""
+    try:
+        bundle = (
+            issue_temporary((settings.serving.bind_address,), now=dt.datetime.now(dt.UTC))
+            if pair is None
+            else tls.load(pair.certificate, pair.key)
+        )
+        return tls.ReloadingContext(bundle, options=settings.serving.tls_options, meter=meter)
+    except CertificateError as error:
+        raise errors.StartError(str(error)) from error
+
+
+async def _guard(
+    settings: Settings,
+    api: Kube,
+    live: tls.ReloadingContext,
+    rights: Rights,
+    stack: contextlib.AsyncExitStack,
+    background: Background,
+    meter: telemetry.AuthMetrics,
+    lookups: telemetry.CacheMetrics,
+) -> Guard:
+    flags = settings.authentication
+    client_cas, proxy_cas = flags.client_ca_file, flags.requestheader_client_ca_file
+    source = trust.TrustSource(
+        None if flags.skip_lookup else api,
+        client_ca_file=None if client_cas is None else Path(client_cas),
+        proxy_ca_file=None if proxy_cas is None else Path(proxy_cas),
+        headers=trust.RequestHeaderConfig(
+            allowed_names=flags.requestheader_allowed_names,
+            username_headers=flags.requestheader_username_headers,
+            uid_headers=flags.requestheader_uid_headers,
+            group_headers=flags.requestheader_group_headers,
+            extra_prefixes=flags.requestheader_extra_headers_prefix,
+        ),
+        tolerant=flags.tolerate_lookup_failure,
+    )
+    try:
+        await source.start()
+    except CertificateError as error:
+        raise errors.StartError(str(error)) from error
+    except errors.BackendError as error:
+        raise errors.StartError(
+            f"client CAs and request-header settings: {error}\n"
+            "--authentication-tolerate-lookup-failure starts the server without them"
+        ) from error
+    source.subscribe(lambda trust: live.request_client_certs((trust.client_cas, trust.proxy_cas)))
+    if not flags.skip_lookup or client_cas or proxy_cas:
+        background.start("trust", source.run())
+    reviewer = api
+    if settings.authorization.kubeconfig is not None:
+        reviewer = await _connect(settings.authorization.kubeconfig, stack)
+    followed = () if flags.skip_lookup else (trust.CONFIG_MAP,)
+    rights.require(api, lambda: (tokens.TOKEN_REVIEWS, *followed))
+    rights.require(reviewer, lambda: (authorization.ACCESS_REVIEWS,))
+    # Callers cause reviews. Their rate limits are separate, so that a flood of callers delays
+    # neither the serving certificate nor the CAs.
+    waiting = WaitingForReview()
+    token_reviews = TokenReviews(
+        api.with_rate(qps=_REVIEW_QPS, burst=_REVIEW_BURST), ttl=flags.token_ttl, waiting=waiting
+    )
+    authenticator = Authenticator(lambda: source.current, token_reviews, meter=meter)
+    authorizer = Authorizer(
+        reviewer.with_rate(qps=_REVIEW_QPS, burst=_REVIEW_BURST),
+        allowed_ttl=settings.authorization.allowed_ttl,
+        denied_ttl=settings.authorization.denied_ttl,
+        always_allow_paths=settings.authorization.always_allow_paths,
+        waiting=waiting,
+        meter=meter,
+    )
+    guard = Guard(authenticator, authorizer)
+    lookups.add("peers", guard.peers.cache)
+    lookups.add("identities", authenticator.identities)
+    lookups.add("users", authenticator.users)
+    lookups.add("tokens", token_reviews.results.entries)
+    lookups.add("attributes", guard.attributes)
+    lookups.add("decisions", authorizer.decisions.entries)
+    return guard
+
+
+async def _connect(kubeconfig: str | None, stack: contextlib.AsyncExitStack) -> Kube:
+    try:
+        kube = await Kube.connect(kubeconfig, qps=_CONTROL_QPS, burst=_CONTROL_BURST)
+    except errors.BackendError as error:
+        raise errors.StartError(str(error)) from error
+    stack.push_async_callback(kube.close)
+    return kube

@@ -1,0 +1,115 @@
+"""Wires the rules of teams: the watch of their ConfigMaps, a client, and what is written back."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+
+from adapter import errors, telemetry
+from adapter.background import Background
+from adapter.clients.held import Held
+from adapter.clients.kubernetes import Kube
+from adapter.clients.prometheus import Prometheus
+from adapter.clients.rights import Right, Rights
+from adapter.server.app import sources
+from adapter.server.cluster.watch_cache import Content, WatchCaches
+from adapter.server.series.generation import Generation
+from adapter.server.teams import config_maps
+from adapter.server.teams.config_maps import ConfigMapIndex, Watched
+from adapter.server.teams.reports import Reports
+from adapter.server.teams.rules import TeamRules
+from adapter.settings import Settings
+from rules.kinds import Kinds
+from rules.teams import QUERY_TIMEOUT, SOURCE
+
+_CONSEQUENCE = "the rules of teams have no effect"
+_UNANNOTATED = "the annotation that --team-rules-status writes is missing"
+_KEPT = 20_000
+"""ConfigMaps that are known at least, and refused with a reason if they exceed a limit. The
+namespaces share them out, so that one with more does not end the watch."""
+_QPS, _BURST = 5.0, 50
+"""Of requests for Events and annotations, which delay no others."""
+_READ_QPS, _READ_BURST = 200.0, 400
+"""Of requests for the texts of ConfigMaps, one at a time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Teams:
+    """The rules of teams, and what serves them."""
+
+    rules: TeamRules
+    reports: Reports
+    client: Prometheus
+    """For their queries alone: they are shorter, and delay no others."""
+
+    def start(self, background: Background, request: Callable[[], None]) -> None:
+        """Start to call `request` after changes, and to write back what became of the rules."""
+        background.start("changes of team rules", self.rules.run(request))
+        background.start("reports of team rules", self.reports.run())
+
+
+async def connect(
+    settings: Settings,
+    kube: Kube,
+    rights: Rights,
+    stack: contextlib.AsyncExitStack,
+    background: Background,
+    registry: CollectorRegistry,
+    watch_metrics: telemetry.WatchCacheMetrics,
+    requests: telemetry.PrometheusRequestMetrics,
+    held: Held,
+    generation: Callable[[], Generation],
+) -> Teams:
+    """Start to watch the ConfigMaps."""
+    limits = settings.limited.limits
+    content: Content[ConfigMapIndex] = Content(
+        index=functools.partial(ConfigMapIndex, max(_KEPT, 2 * limits.team_config_maps_all)),
+        parse=config_maps.parse,
+        metadata_only=True,
+        labels=settings.rules.team_selector,
+        suffix="/metadata",
+        unwatched=f"not watched, so {_CONSEQUENCE}",
+    )
+    caches = WatchCaches(kube, content, metrics=watch_metrics, max_objects=None)
+    background.start("watch of team rules", caches.run())
+    kind = Kinds.builtin().first("configmaps")
+    right = Right(
+        group="", resource="configmaps", verbs=("list", "watch"), consequence=_CONSEQUENCE
+    )
+    annotate = settings.rules.team_status
+    written = replace(right, verbs=("patch",), consequence=_UNANNOTATED)
+    rights.require(kube, lambda: (right, written) if annotate else (right,))
+    connection = replace(
+        settings.prometheus, timeout=min(QUERY_TIMEOUT, settings.prometheus.timeout)
+    )
+    client = await stack.enter_async_context(
+        sources.connect_prometheus(connection, requests, name=SOURCE, held=held)
+    )
+    reading = kube.with_rate(qps=_READ_QPS, burst=_READ_BURST)
+
+    async def fetch(watched: Watched) -> Mapping[str, Any] | None:
+        """Return the document of a ConfigMap. A list needs no right beside that of the watch."""
+        namespace, name = watched.key
+        path = config_maps.collection(namespace)
+        found = await reading.get(path, {"fieldSelector": f"metadata.name={name}"})
+        try:
+            items: Sequence[Mapping[str, Any]] = found["items"] or ()
+            return next(iter(items), None)
+        except (AttributeError, KeyError, TypeError) as error:
+            raise errors.Broken(f"GET {path}: the response is not a list: {error!r}") from error
+
+    rules = TeamRules(
+        functools.partial(caches.index, kind),
+        fetch,
+        label=settings.rules.team_label,
+        limits=limits,
+        meter=telemetry.TeamRulesMetrics(registry),
+    )
+    writing = kube.with_rate(qps=_QPS, burst=_BURST)
+    reports = Reports(rules, generation, writing, annotate=annotate)
+    return Teams(rules=rules, reports=reports, client=client)

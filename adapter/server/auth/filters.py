@@ -1,0 +1,149 @@
+"""Filters in front of the router: authentication, impersonation, authorization, in-flight limit.
+
+401 precedes 403, 403 precedes 429, and 429 precedes every answer of the router. In Kubernetes, 429
+precedes 403: there, requests that wait for a review take places from those that are allowed. Here,
+`in_flight` limits the requests that wait, and only allowed ones count towards Kubernetes' limits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from dataclasses import dataclass
+
+from adapter import errors
+from adapter.cache import LRUCache
+from adapter.server.apimachinery import responses
+from adapter.server.apimachinery.call import Call
+from adapter.server.apimachinery.heads import MAX_REMEMBERED, Head
+from adapter.server.apimachinery.request_info import RequestInfo
+from adapter.server.auth import request_headers
+from adapter.server.auth.attributes import Attributes, authorizer_attributes
+from adapter.server.auth.authentication import Authenticator
+from adapter.server.auth.authorization import MASTERS, Authorizer
+from adapter.server.auth.impersonation import impersonate
+from adapter.server.auth.in_flight import MaxInFlight
+from adapter.server.auth.peer import Peers
+from adapter.server.auth.user import User
+
+log = logging.getLogger(__name__)
+
+MAX_READ_ONLY = 400
+MAX_MUTATING = 200
+"""Default in-flight limits of Kubernetes, for get and list and for all other verbs."""
+
+_READ_ONLY_VERBS = frozenset({"get", "list"})
+_CAN_READ_TIMEOUT = 1.0
+"""Seconds that an error may wait for the review that decides whether it includes causes."""
+_MAX_REVIEWS = 32
+"""Reviews in progress for which no request waits."""
+
+
+class Guard:
+    """Filters that wrap the handler of all requests."""
+
+    def __init__(
+        self,
+        authenticator: Authenticator,
+        authorizer: Authorizer,
+        *,
+        max_read_only: int = MAX_READ_ONLY,
+        max_mutating: int = MAX_MUTATING,
+    ) -> None:
+        self._authenticator = authenticator
+        self._authorizer = authorizer
+        self._read_only = MaxInFlight(max_read_only)
+        self._mutating = MaxInFlight(max_mutating)
+        self.peers = Peers()
+        self.attributes: LRUCache[Head, tuple[RequestInfo, Attributes]] = LRUCache(MAX_REMEMBERED)
+        """Attributes of requests without impersonation."""
+        self._reviews: dict[Attributes, asyncio.Task[bool]] = {}
+        """Those for which no request waits."""
+
+    def __call__(self, respond: responses.Handler) -> responses.Handler:
+        """Return `respond` behind the filters; it raises ApiError for rejected requests."""
+
+        async def guarded(call: Call) -> responses.Answer:
+            peer = self.peers.get(call.request.client)
+            user = await self._authenticator.authenticate(peer, call.head)
+            attributes = await self._authorizer_attributes(call.head, user, call.info)
+            await self._authorizer.authorize(attributes, target=call.request.target)
+            with self._in_flight(attributes):
+                caller = _AuthorizedCaller(self, attributes.user)
+                return await respond(Call(call.request, call.head, call.info, caller))
+
+        return guarded
+
+    async def _authorizer_attributes(self, head: Head, user: User, info: RequestInfo) -> Attributes:
+        """Return the attributes of the request, by the user that `user` impersonates, if any."""
+        cached = self.attributes.get(head)
+        if cached is not None and cached[0] is info:
+            known = cached[1].user
+            if known is user or known == user:
+                return cached[1]
+        requested = request_headers.impersonation(head.headers)
+        if requested is not None:
+            requester, user = user, await impersonate(requested, user, self._authorizer.review)
+            log.debug("%r impersonates %r", requester.name, user.name)
+            return authorizer_attributes(user, info)
+        attributes = authorizer_attributes(user, info)
+        if head.is_remembered:
+            self.attributes.set(head, (info, attributes), size=head.size)
+        return attributes
+
+    async def can_read(self, user: User, path: str) -> bool:
+        """Return whether `user` may get `path`; False if the review fails or takes too long."""
+        return await self._review(_to_get(user, path), timeout=_CAN_READ_TIMEOUT)
+
+    def is_known_to_read(self, user: User, path: str) -> bool:
+        """Return whether `user` may get `path`; False, and start a review, if that is not known."""
+        attributes = _to_get(user, path)
+        decision = self._authorizer.known(attributes)
+        if decision is not None:
+            return decision.allowed
+        if attributes not in self._reviews and len(self._reviews) < _MAX_REVIEWS:
+            task = asyncio.create_task(self._review(attributes, timeout=None))
+            self._reviews[attributes] = task
+            task.add_done_callback(lambda _: self._reviews.pop(attributes))
+        return False
+
+    async def _review(self, attributes: Attributes, *, timeout: float | None) -> bool:
+        try:
+            async with asyncio.timeout(timeout):
+                decision = await self._authorizer.review(attributes)
+        except (errors.ApiError, errors.BackendError, TimeoutError) as error:
+            name, path = attributes.user.name, attributes.path
+            log.info("SubjectAccessReview of %r for get %s failed: %r", name, path, error)
+            return False
+        return decision.allowed
+
+    def _in_flight(self, attributes: Attributes) -> contextlib.AbstractContextManager[None]:
+        """Return a context that holds a slot of the in-flight limit.
+
+        Watches need none, and system:masters get one even above the limit. Raises TextError (429).
+        """
+        if attributes.verb == "watch":
+            return contextlib.nullcontext()
+        limit = self._read_only if attributes.verb in _READ_ONLY_VERBS else self._mutating
+        if not limit.free and MASTERS in attributes.user.groups:
+            return contextlib.nullcontext()
+        return limit
+
+
+@dataclass(frozen=True, slots=True)
+class _AuthorizedCaller:
+    """Caller whose request has passed the filters."""
+
+    guard: Guard
+    user: User
+
+    async def may_read(self, path: str) -> bool:
+        return await self.guard.can_read(self.user, path)
+
+    def is_known_to_read(self, path: str) -> bool:
+        return self.guard.is_known_to_read(self.user, path)
+
+
+def _to_get(user: User, path: str) -> Attributes:
+    return Attributes(user=user, verb="get", is_resource_request=False, path=path)

@@ -1,0 +1,86 @@
+"""Events on HPAs: one when a metric cannot be resolved any more, one when it can again.
+
+The name of an Event follows from the HPA, the metric and the state, so replicas of the adapter and
+later processes find it: only a state that is not the last one that was written is written.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from adapter.clients.events import Event, EventWriter, last_written
+from adapter.clients.kubernetes import Kube
+from adapter.server.autoscalers.questions import Watched
+
+UNRESOLVABLE, RESOLVABLE = "MetricUnresolvable", "MetricResolvable"
+_ALL = "/api/v1/events"
+_MAX_EVENTS = 100_000
+"""Events that are listed at the start, about 10 MB; beyond that, none counts as written before."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """A metric of an HPA that became resolvable, or no longer is."""
+
+    hpa: Watched
+    metric: str
+    """Type and name."""
+    resolved: bool
+    message: str
+
+    def name(self, *, resolved: bool) -> str:
+        """Return the name of the Event with this state."""
+        state = RESOLVABLE if resolved else UNRESOLVABLE
+        digest = hashlib.sha256(f"{self.hpa.uid}/{self.metric}/{state}".encode()).hexdigest()
+        return f"{self.hpa.name}.{digest[:16]}"
+
+
+class Events:
+    """Writes Events. `clock` returns Unix seconds."""
+
+    def __init__(self, kube: Kube, clock: Callable[[], float] = time.time) -> None:
+        self._kube = kube
+        self._writer = EventWriter(kube, "HPAs", clock)
+
+    async def unresolvable(self) -> frozenset[str]:
+        """Return the names of the Events of metrics that could not be resolved."""
+        names: list[str] = []
+        with self._writer.reporting():
+            _, names = await self._kube.snapshot(
+                _ALL,
+                {"fieldSelector": f"reason={UNRESOLVABLE}"},
+                lambda item: str(item["metadata"]["name"]),
+                metadata_only=True,
+                max_items=_MAX_EVENTS,
+            )
+        return frozenset(names)
+
+    async def write(self, change: Change) -> None:
+        """Write the Event of a change, unless it is the last one that was written."""
+        namespace = change.hpa.namespace
+        with self._writer.reporting():
+            present = await self._writer.read(namespace, change.name(resolved=change.resolved))
+            other = await self._writer.read(namespace, change.name(resolved=not change.resolved))
+            if present is not None and last_written(present) >= last_written(other):
+                return
+            if present is not None:
+                await self._writer.repeat(present, change.message)
+            elif other is not None or not change.resolved:  # else nobody was told that it was not
+                await self._writer.create(_event(change))
+
+
+def _event(change: Change) -> Event:
+    return Event(
+        name=change.name(resolved=change.resolved),
+        api_version="autoscaling/v2",
+        kind="HorizontalPodAutoscaler",
+        namespace=change.hpa.namespace,
+        object_name=change.hpa.name,
+        uid=change.hpa.uid,
+        reason=RESOLVABLE if change.resolved else UNRESOLVABLE,
+        message=change.message,
+        warning=not change.resolved,
+    )

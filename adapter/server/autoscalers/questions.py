@@ -1,0 +1,133 @@
+"""The requests that the HPA controller sends for an autoscaler, without I/O.
+
+`rules.hpa.reading` has the same requests for `explain hpa`, which reads the scale subresource.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import orjson
+
+from adapter.clients import one_object
+from adapter.server.cluster.value_index import Item
+from rules import limits
+from rules.errors import UnknownResourceError
+from rules.hpa import autoscaler
+from rules.hpa.autoscaler import Metric, Reference
+from rules.hpa.reading import CUSTOM, EXTERNAL
+from rules.kinds import WORKLOADS, GroupResource, Kinds
+from rules.limits import HPA_TEXT, Limits, name_of
+from rules.selectors.selectors import Selector
+
+RESOURCE = "metrics.k8s.io"
+
+
+UNREADABLE = "unreadable"
+"""Reason for which a metric is left out, beside the names of limits."""
+_METRICS, _TEXT = name_of("hpa_metrics"), name_of("hpa_metric_text")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watched:
+    """What is kept of an HPA."""
+
+    namespace: str
+    name: str
+    uid: str
+    target: Reference
+    metrics: tuple[Metric, ...]
+    replicas: int
+    """Present replicas of the target. Without any, the controller reads no metrics of pods."""
+    left_out: Mapping[str, int]
+    """Number of further metrics, by the reason for which they are not watched."""
+
+
+def parse(document: Mapping[str, Any], limits: Limits = limits.DEFAULT) -> Item[Watched]:
+    """Return the HPA in a JSON document of autoscaling/v2.
+
+    Metrics beyond a limit are not parsed; they are left out, as are those that cannot be read, such
+    as a type of metrics of a later release. Any exception says that the HPA itself cannot be read.
+    """
+    metadata, spec = document["metadata"], document["spec"]
+    namespace, name = str(metadata["namespace"]), str(metadata["name"])
+    target = spec["scaleTargetRef"]
+    every = spec.get("metrics") or ()
+    text = len(orjson.dumps(target))
+    if text > limits.hpa_metric_text:
+        raise ValueError(f"its scaleTargetRef has {text} bytes: --limit={_TEXT}={text} allows it")
+    metrics: list[Metric] = []
+    left_out = Counter({_METRICS: max(0, len(every) - limits.hpa_metrics)})
+    for each in every[: limits.hpa_metrics]:
+        size = len(orjson.dumps(each))
+        if size > limits.hpa_metric_text:
+            left_out[_TEXT] += 1
+        elif isinstance(metric := one_object.attempt(each, autoscaler.metric), Metric):
+            metrics.append(metric)
+            text += size
+        else:
+            left_out[UNREADABLE] += 1
+    watched = Watched(
+        namespace=namespace,
+        name=name,
+        uid=str(metadata["uid"]),
+        target=autoscaler.reference(target),
+        metrics=tuple(metrics),
+        replicas=(document.get("status") or {}).get("currentReplicas") or 0,
+        left_out=+left_out,
+    )
+    created = str(metadata.get("creationTimestamp") or "")
+    return Item(namespace, name, watched, created, max(1, len(metrics), text // HPA_TEXT))
+
+
+def path_of(metric: Metric, hpa: Watched, kinds: Kinds, selector: Selector | None) -> str:
+    """Return the path and query of the request for a metric; empty if there is none now.
+
+    Metrics of pods need `selector`, that of the target; see `workload`.
+    """
+    below = f"namespaces/{quote(hpa.namespace)}"
+    name = quote(metric.name, safe="")
+    query = {"metricLabelSelector": metric.selector} if metric.selector else {}
+    if metric.type == "External":
+        labels = {"labelSelector": metric.selector, **query} if query else {}
+        return _join(f"/apis/{EXTERNAL}/v1beta1/{below}/{name.lower()}", labels)
+    if metric.type == "Object":
+        return _join(f"/apis/{CUSTOM}/v1beta1/{below}/{_object(metric, kinds)}/{name}", query)
+    if not selector or not hpa.replicas:
+        return ""
+    labels = {"labelSelector": str(selector)}
+    if metric.type == "Pods":
+        return _join(f"/apis/{CUSTOM}/v1beta1/{below}/pods/*/{name}", {**labels, **query})
+    return _join(f"/apis/{RESOURCE}/v1beta1/{below}/pods", labels)
+
+
+def _object(metric: Metric, kinds: Kinds) -> str:
+    described = metric.described
+    assert described is not None  # the API server requires it for Object metrics
+    if described.kind == "Namespace" and not described.group:
+        return "metrics"
+    resource = _plural(described, kinds)
+    return f"{resource}/{quote(described.name)}"
+
+
+def workload(target: Reference, kinds: Kinds) -> GroupResource | None:
+    """Return the resource of a scale target if it is one of `WORKLOADS`, whose pods are known."""
+    found = GroupResource(target.group, _plural(target, kinds).partition(".")[0])
+    return found if found in WORKLOADS else None
+
+
+def _plural(reference: Reference, kinds: Kinds) -> str:
+    """Return the resource of a kind as URLs spell it; the kind in lower case if it is unknown."""
+    try:
+        kind = kinds.resolve(reference.kind.lower(), reference.group)
+    except UnknownResourceError:
+        return str(GroupResource(reference.group, reference.kind.lower()))
+    return str(kind.group_resource)
+
+
+def _join(path: str, query: Mapping[str, str]) -> str:
+    return f"{path}?{urlencode(query)}" if query else path

@@ -1,0 +1,159 @@
+"""Causes of missing metrics for API answers and the log.
+
+`rules.causes` finds the causes. This module gives it the present labels of series and what
+`evidence` finds, and caches the result. `log` logs it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import time
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import replace
+from typing import NoReturn
+
+from adapter import errors, telemetry
+from adapter.cache import SingleFlight, SingleFlightCache
+from adapter.server.causes.evidence import Probes
+from adapter.server.causes.log import CauseLog
+from rules.causes import missing, suggestions
+from rules.causes.cause import Cause, Reason
+from rules.causes.inventory import Inventory
+from rules.causes.wording import printable
+from rules.errors import RulesError
+from rules.kinds import GroupResource
+from rules.query.plan import ExternalPlan, Plan
+from rules.ruleset import CompiledRule, RuleSet
+
+log = logging.getLogger(__name__)
+
+_CAUSES_TTL = 5.0
+_LABELS_TTL = 60.0
+_LABELS_TIMEOUT = 2.0
+"""Seconds to wait for Prometheus; causes do without the present labels after that."""
+_SERIES_TIMEOUT = 2.0
+"""Seconds to wait for the better causes of all rules without series together."""
+_CACHE_SIZE = 1024
+_Metric = tuple[RuleSet, str, GroupResource | None]
+_MAX_CACHED_NAME = 1000
+"""Characters; a client must not fill the cache with long names."""
+
+
+class CauseCollector:
+    """Finds, caches and logs the causes of missing metrics; `run` logs their ends.
+
+    `labels` returns the labels of one series of a rule, and may raise BackendError or RulesError;
+    it is called at most once a minute for each series. `probes` finds causes by further queries.
+    `clock` is monotonic, in seconds.
+    """
+
+    def __init__(
+        self,
+        labels: Callable[[CompiledRule, str], Awaitable[frozenset[str]]],
+        *,
+        probes: Probes,
+        metrics: telemetry.CauseMetrics,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._probes = probes
+        self._metrics = metrics
+        self._query_labels = labels
+        self._clock = clock
+        self._causes: SingleFlightCache[_Metric, tuple[Cause, ...]] = SingleFlightCache(
+            ttl=lambda *_: _CAUSES_TTL, max_size=_CACHE_SIZE, clock=clock
+        )
+        self._labels: SingleFlightCache[tuple[CompiledRule, str], frozenset[str]]
+        self._labels = SingleFlightCache(
+            ttl=lambda *_: _LABELS_TTL, max_size=_CACHE_SIZE, clock=clock
+        )
+        self._presets: SingleFlight[None, object] = SingleFlight()
+        self._log = CauseLog(clock=clock)
+
+    def adopt(self, rules: Collection[CompiledRule]) -> None:
+        """Forget the causes of all other rules, and of metrics that no rule produced."""
+        kept = frozenset(rules)
+        self._causes.entries.clear()
+        self._labels.retain(lambda key: key[0] in kept)
+        self._probes.adopt(kept)
+
+    async def of_metric(
+        self, inventory: Inventory, metric: str, resource: GroupResource | None = None
+    ) -> tuple[Cause, ...]:
+        """Return why no series provides `metric`; `resource` is None for an external metric.
+
+        Empty if a series appeared meanwhile.
+        """
+        if len(metric) > _MAX_CACHED_NAME:
+            return await self._find_causes(inventory, metric, resource)
+        return await self._causes.get(
+            (inventory.ruleset, metric, resource),
+            lambda: self._find_causes(inventory, metric, resource),
+        )
+
+    async def of_plan(self, inventory: Inventory, plan: Plan | ExternalPlan) -> tuple[Cause, ...]:
+        """Return why a plan that Prometheus answered gave no value."""
+        found = await self._probes.of_plan(plan, inventory.ruleset.presets)
+        if isinstance(plan, ExternalPlan):
+            return (missing.of_query(inventory, plan, found),)
+        return missing.of_plan(inventory, plan, found)
+
+    def log_causes(
+        self, subject: str, causes: Sequence[Cause], error: errors.BackendError | None = None
+    ) -> None:
+        """Count and log why `subject` has no value, as `CauseLog.add`; `error` is only logged."""
+        if causes:
+            self._metrics.missing(causes[0].reason.value)
+        self._log.add(subject, causes, error)
+
+    async def run(self) -> NoReturn:
+        """Log the end of causes until cancelled."""
+        await self._log.run()
+
+    async def _find_causes(
+        self, inventory: Inventory, metric: str, resource: GroupResource | None
+    ) -> tuple[Cause, ...]:
+        # One call for metrics that are missing at the same time: the first call loads all presets.
+        await self._presets.run(None, lambda: asyncio.to_thread(suggestions.preset_metrics))
+        unlabelled = missing.series_without_label(inventory, metric, resource) if resource else ()
+        labels = await asyncio.gather(
+            *(self._labels_of(rule, series.name) for rule, series in unlabelled)
+        )
+        by_series = {
+            (rule.index, series.name): present
+            for (rule, series), present in zip(unlabelled, labels, strict=True)
+        }
+        causes = missing.of_metric(inventory, metric, resource, by_series)
+        found: list[tuple[Cause, ...]] = [(cause,) for cause in causes]
+        try:
+            async with asyncio.timeout(_SERIES_TIMEOUT):
+                for place, cause in enumerate(causes):
+                    found[place] = await self._with_series(cause, inventory.ruleset)
+        except TimeoutError:
+            log.info("the causes of %s took longer than %g s", printable(metric), _SERIES_TIMEOUT)
+        return tuple(itertools.chain.from_iterable(found))
+
+    async def _with_series(self, cause: Cause, ruleset: RuleSet) -> tuple[Cause, ...]:
+        """Return a better cause than that a rule has no series, if there is one."""
+        if cause.reason is not Reason.NO_SERIES or cause.rule is None:
+            return (cause,)
+        found = await self._probes.of_rule(ruleset.rule(cause.rule), ruleset.presets)
+        if found and all(each.reason is Reason.OTHER_EXPORTER for each in found):
+            return (*found, cause)
+        # Of one reason, both are as usual while everything starts.
+        return tuple(
+            replace(each, provisional=each.reason is cause.reason and cause.provisional)
+            for each in found
+        ) or (cause,)
+
+    async def _labels_of(self, rule: CompiledRule, series: str) -> frozenset[str]:
+        return await self._labels.get((rule, series), lambda: self._find_labels(rule, series))
+
+    async def _find_labels(self, rule: CompiledRule, series: str) -> frozenset[str]:
+        try:
+            async with asyncio.timeout(_LABELS_TIMEOUT):
+                return await self._query_labels(rule, series)
+        except (errors.BackendError, RulesError, TimeoutError) as error:
+            log.info("cannot query the labels of series %s: %r", series, error)
+            return frozenset()

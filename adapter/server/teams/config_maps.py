@@ -1,0 +1,97 @@
+"""What is kept of ConfigMaps with rules: their metadata, never a text."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from adapter.server.cluster.shared_index import SharedIndex
+from adapter.server.cluster.value_index import Item
+from rules.admission import Candidate, Key
+from rules.teams import ConfigMap, is_rules_file
+
+STATUS = "gpu-metrics-adapter/status"
+"""Annotation with what became of the rules."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watched:
+    """What is kept of a ConfigMap."""
+
+    candidate: Candidate
+    uid: str
+    version: str
+    """`metadata.resourceVersion`."""
+    status: bytes
+    """Digest of the annotation; empty if there is none."""
+
+    @property
+    def key(self) -> Key:
+        """Its namespace and its name."""
+        return self.candidate.key
+
+    @property
+    def path(self) -> str:
+        """Its path in the API."""
+        namespace, name = self.key
+        return f"{collection(namespace)}/{name}"
+
+
+class ConfigMapIndex(SharedIndex[Watched]):
+    """The ConfigMaps, and how often they have changed."""
+
+    def __init__(self, total: int) -> None:
+        super().__init__(total)
+        self.changes = 0
+
+    def put(self, item: Item[Watched]) -> None:
+        """Add or replace a ConfigMap."""
+        self.changes += 1
+        super().put(item)
+
+    def remove(self, namespace: str, name: str) -> None:
+        """Remove a ConfigMap if it exists."""
+        self.changes += 1
+        super().remove(namespace, name)
+
+
+def parse(document: Mapping[str, Any]) -> Item[Watched]:
+    """Return what is kept of the ConfigMap in a JSON document; its metadata is enough."""
+    metadata = document["metadata"]
+    namespace, name = str(metadata["namespace"]), str(metadata["name"])
+    status = (metadata.get("annotations") or {}).get(STATUS)
+    watched = Watched(
+        candidate=Candidate(
+            namespace=namespace, name=name, created=str(metadata.get("creationTimestamp") or "")
+        ),
+        uid=str(metadata["uid"]),
+        version=str(metadata["resourceVersion"]),
+        status=digest(str(status)) if status else b"",
+    )
+    return Item(namespace, name, watched, watched.candidate.created)
+
+
+def read(document: Mapping[str, Any]) -> ConfigMap:
+    """Return the rules files of the ConfigMap in a complete JSON document."""
+    metadata, data = document["metadata"], document.get("data") or {}
+    return ConfigMap(
+        namespace=str(metadata["namespace"]),
+        name=str(metadata["name"]),
+        data=tuple(sorted((str(key), str(data[key])) for key in data if is_rules_file(str(key)))),
+    )
+
+
+def collection(namespace: str) -> str:
+    """Return the path of the ConfigMaps of a namespace."""
+    return f"/api/v1/namespaces/{namespace}/configmaps"
+
+
+def digest(*texts: str) -> bytes:
+    """Return a digest of texts."""
+    hashed = hashlib.sha256()
+    for text in texts:
+        encoded = text.encode("utf-8", "surrogatepass")
+        hashed.update(b"%d:" % len(encoded) + encoded)
+    return hashed.digest()

@@ -1,0 +1,135 @@
+"""What a team sees of its ConfigMaps: their states, rules, metrics and problems. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from adapter.server.series.generation import Generation
+from adapter.server.teams.config_maps import Watched
+from rules import teams
+from rules.quoting import counted, shorten
+from rules.ruleset import CompiledRule
+from rules.teams import Metric
+
+IN_USE, REFUSED, UNREAD = "InUse", "Refused", "NotReadYet"
+_KIND, _API_VERSION = "TeamRules", "team-rules.gpu-metrics-adapter/v1"
+_MAX_METRICS, _MAX_LISTED = 1000, 200
+"""Names of metrics that a document has of one ConfigMap, and ConfigMaps of a namespace."""
+_MAX_PROBLEMS, _MAX_PROBLEM = 20, 1000
+_MAX_NAMED, _MAX_STATUS = 20, 2000
+"""Names of metrics in the annotation, and its characters."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    """State of a ConfigMap: at most one of the two is set, and none if its rules are in use."""
+
+    problem: str = ""
+    """Why it is refused."""
+    unread: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What became of one ConfigMap."""
+
+    watched: Watched
+    state: str
+    rules: int
+    metrics: Sequence[str]
+    """The served ones, with their resources."""
+    hidden: Sequence[str]
+    """Those instead of which the metrics of other rules are served."""
+    problems: Sequence[str]
+
+    @property
+    def status(self) -> str:
+        """The same in a line; empty if there is nothing to say yet."""
+        if self.state == REFUSED:
+            return shorten(f"refused: {'; '.join(self.problems)}", _MAX_STATUS)
+        if self.state == UNREAD or not self.rules:
+            return "; ".join(self.problems)
+        named = ", ".join(self.metrics[:_MAX_NAMED]) or "none yet"
+        more = len(self.metrics) - _MAX_NAMED
+        in_use = (
+            f"{counted(self.rules, 'rule')} in use; metrics: {named}"
+            f"{f' and {more} more' if more > 0 else ''}"
+        )
+        return shorten("; ".join((*self.problems, in_use)), _MAX_STATUS)
+
+
+def of(states: Iterable[tuple[Watched, State]], view: Generation) -> Iterator[Report]:
+    """Yield a report on each ConfigMap of a namespace that sees `view`."""
+    own: dict[str, list[CompiledRule]] = {}
+    for rule in view.ruleset.all:
+        if rule.team is not None:
+            own.setdefault(_config_map(rule), []).append(rule)
+    metrics: dict[str, list[Metric]] = {}
+    for metric in teams.metrics(view.catalog):
+        metrics.setdefault(_config_map(metric.rule), []).append(metric)
+    for watched, state in states:
+        key = "/".join(watched.key)
+        rules = () if state.problem or state.unread else own.get(key, ())
+        found = metrics.get(key, ()) if rules else ()
+        problem = state.problem or ("" if state.unread else view.problem)
+        problems = [problem] if problem else list(_problems(rules, found, view))
+        yield Report(
+            watched=watched,
+            state=REFUSED if state.problem else UNREAD if state.unread else IN_USE,
+            rules=len(rules),
+            metrics=sorted(each.name for each in found if not each.hidden),
+            hidden=sorted(each.name for each in found if each.hidden),
+            problems=[shorten(each, _MAX_PROBLEM) for each in problems],
+        )
+
+
+def document(
+    namespace: str, reports: Sequence[Report], *, count: int, pending: str
+) -> Mapping[str, Any]:
+    """Return the document about a namespace that has `count` ConfigMaps.
+
+    `pending` says what is not loaded yet; empty if everything is.
+    """
+    shown = sorted(reports[:_MAX_LISTED], key=lambda each: each.watched.key)
+    return {
+        "kind": _KIND,
+        "apiVersion": _API_VERSION,
+        "metadata": {"namespace": namespace},
+        **({"pending": pending} if pending else {}),
+        "count": count,
+        "items": [
+            {
+                "configMap": each.watched.candidate.name,
+                "state": each.state,
+                "rules": each.rules,
+                "metrics": each.metrics[:_MAX_METRICS],
+                "hiddenMetrics": each.hidden[:_MAX_METRICS],
+                "problems": each.problems[:_MAX_PROBLEMS],
+            }
+            for each in shown
+        ],
+    }
+
+
+def _config_map(rule: CompiledRule) -> str:
+    """Return the namespace and the name of the ConfigMap that a rule of a team is from."""
+    return rule.config.where.path.partition(": ")[0]
+
+
+def _problems(
+    rules: Sequence[CompiledRule], metrics: Iterable[Metric], view: Generation
+) -> Iterator[str]:
+    for rule in rules:
+        if problem := teams.too_wide(rule, view.listings):
+            yield problem
+    hidden: dict[CompiledRule, list[str]] = {}
+    for each in metrics:
+        if each.hidden:
+            hidden.setdefault(each.rule, []).append(each.name)
+    for rule, names in hidden.items():
+        yield (
+            f"{rule.config.where}: a rule of all namespaces has {', '.join(sorted(names))}, and "
+            "comes first: choose another name"
+        )

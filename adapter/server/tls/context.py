@@ -1,0 +1,173 @@
+"""TLS contexts of the server: TLS 1.2 or later, HTTP/1.1, certificates that can be replaced.
+
+The handshake accepts only client certificates of the configured CAs. `adapter.server.auth`
+decides which user a certificate identifies.
+"""
+
+from __future__ import annotations
+
+import ssl
+import tempfile
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+
+from adapter.files import read_file
+from adapter.settings.ciphers import TLSOptions
+from certs.bundle import UNREADABLE, Bundle, CertificateError, Named, by_name
+
+if TYPE_CHECKING:  # `--help` imports this module and must not load these libraries
+    from adapter import telemetry
+
+_DEFAULTS = TLSOptions()
+_NO_CHECK_TIME = 0x200000
+"""X509_V_FLAG_NO_CHECK_TIME, which Python does not define."""
+
+
+def load(certificate: Path, key: Path) -> Bundle:
+    """Load a certificate and its key from PEM files. Raises CertificateError, naming the files."""
+    try:
+        return Bundle.parse(read_file(certificate), read_file(key))
+    except OSError as error:
+        raise CertificateError(f"{error.filename} cannot be read: {error.strerror}") from error
+    except CertificateError as error:
+        raise CertificateError(f"{certificate} and {key}: {error}") from error
+
+
+class ReloadingContext:
+    """TLS context whose certificates and client CAs can be replaced while it is in use.
+
+    Give `context` to the listener once. A change takes effect with the next handshake and does not
+    affect open connections. A change that fails leaves everything as it was.
+    """
+
+    def __init__(
+        self,
+        bundle: Bundle,
+        *,
+        options: TLSOptions = _DEFAULTS,
+        meter: telemetry.CertificateMetrics | None = None,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        """Serve `bundle` by default. Raises CertificateError if OpenSSL refuses it."""
+        self._options = options
+        self._meter = meter
+        self._clock = clock
+        self._client_cas = b""
+        self._named: tuple[Named, ...] = ()
+        self.bundle = bundle
+        """Default certificate, for clients whose SNI name no other certificate has."""
+        self._contexts = self._build(bundle, (), b"")
+        self.context = self._contexts[""]
+        self.context.sni_callback = self._select
+        self._update_meter()
+
+    def serve(self, bundle: Bundle) -> None:
+        """Replace the default certificate. Raises CertificateError if OpenSSL refuses it."""
+        self._contexts = self._build(bundle, self._named, self._client_cas)
+        self.bundle = bundle
+        self._update_meter()
+
+    def serve_sni(self, named: Iterable[Named]) -> None:
+        """Replace the certificates for SNI. Raises CertificateError if OpenSSL refuses one."""
+        certificates = tuple(named)
+        self._contexts = self._build(self.bundle, certificates, self._client_cas)
+        self._named = certificates
+
+    def request_client_certs(self, client_cas: Iterable[bytes]) -> None:
+        """Request client certificates that were issued by one of these CAs (PEM bundles).
+
+        Clients may send none. The handshake fails for a certificate of another CA or for another
+        purpose, but not for an expired one. Raises CertificateError if a bundle cannot be read.
+        """
+        der = b"".join(_to_der(each) for each in client_cas if each.strip())
+        if der == self._client_cas:
+            return
+        self._contexts = self._build(self.bundle, self._named, der)
+        self._client_cas = der
+        # OpenSSL takes the verify mode, unlike the CAs, from the context that the connection
+        # started with, not from the one that SNI selects.
+        self.context.verify_mode = ssl.CERT_OPTIONAL if der else ssl.CERT_NONE
+
+    def check(self) -> str:
+        """Return for /readyz how long the certificate is valid. Raises RuntimeError if expired."""
+        if self._clock() >= self.bundle.until:
+            raise RuntimeError(f"the serving certificate expired at {self.bundle.until}")
+        return f"valid until {self.bundle.until}"
+
+    def _build(
+        self, bundle: Bundle, named: Iterable[Named], client_cas: bytes
+    ) -> Mapping[str, ssl.SSLContext]:
+        """Build the contexts by SNI name; "" is the default.
+
+        New contexts are built for every change, because a context never forgets a CA.
+        """
+        bundles = {"": bundle, **by_name(named)}
+        contexts = {id(each): context(each, self._options, client_cas) for each in bundles.values()}
+        return {name: contexts[id(each)] for name, each in bundles.items()}
+
+    def _select(
+        self,
+        connection: ssl.SSLSocket | ssl.SSLObject,
+        server_name: str | None,
+        _initial: ssl.SSLContext,
+    ) -> None:
+        """Set the context of a connection by SNI (callback of OpenSSL)."""
+        contexts = self._contexts
+        name = (server_name or "").lower()
+        wildcard = f"*.{name.partition('.')[2]}"
+        connection.context = contexts.get(name) or contexts.get(wildcard) or contexts[""]
+
+    def _update_meter(self) -> None:
+        if self._meter is not None:
+            self._meter.serving(self.bundle.until.timestamp())
+
+
+def _to_der(pem: bytes) -> bytes:
+    try:
+        certificates = x509.load_pem_x509_certificates(pem)
+    except UNREADABLE as error:
+        raise CertificateError(f"client CAs cannot be read: {error}") from error
+    return b"".join(each.public_bytes(serialization.Encoding.DER) for each in certificates)
+
+
+def context(
+    bundle: Bundle, options: TLSOptions = _DEFAULTS, client_cas: bytes = b""
+) -> ssl.SSLContext:
+    """Build a context that serves `bundle` and accepts the client CAs (concatenated DER).
+
+    Raises CertificateError if OpenSSL refuses the bundle or the CAs.
+    """
+    built = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    built.minimum_version = options.minimum
+    if options.ciphers:
+        built.set_ciphers(options.ciphers)
+    built.set_alpn_protocols(["http/1.1"])
+    # A resumed session would keep a client certificate whose CA was removed since.
+    built.options |= ssl.OP_NO_TICKET
+    built.num_tickets = 0
+    # Clients with an expired certificate get 401, which needs a connection.
+    built.verify_flags |= _NO_CHECK_TIME
+    if client_cas:
+        try:
+            built.load_verify_locations(cadata=client_cas)
+        except ssl.SSLError as error:
+            raise CertificateError(f"OpenSSL cannot read the client CAs: {error}") from error
+        built.verify_mode = ssl.CERT_OPTIONAL
+    # OpenSSL reads the key only from a file. The directory is private and removed at once.
+    with tempfile.TemporaryDirectory(prefix="certificate-") as directory:
+        chain, key = Path(directory, "tls.crt"), Path(directory, "tls.key")
+        chain.write_bytes(bundle.chain_pem)
+        key.touch(mode=0o600)
+        key.write_bytes(bundle.key_pem)
+        try:
+            built.load_cert_chain(chain, key)
+        except ssl.SSLError as error:
+            raise CertificateError(
+                f"the certificate of {bundle.subject} cannot be served: {error.reason}"
+            ) from error
+    return built

@@ -1,0 +1,269 @@
+"""`check --prometheus-url` with a real Prometheus."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import prometheus_client
+import pytest
+from prometheus_client.core import Metric
+
+from adapter import __main__ as program
+from tools.real import prometheus
+from tools.real.prometheus import Prometheus
+
+EXPOSED = "queued_jobs"
+"""A gauge whose name does not tell that it is one."""
+COUNTED = "ticks"
+"""A counter whose name does not tell that it is one."""
+PODS = "{overrides: {namespace: {resource: namespace}, pod: {resource: pod}}}"
+QUERY = "sum(<<.Series>>{<<.LabelMatchers>>}) by (<<.GroupBy>>)"
+
+Report = tuple[int, list[str], list[str]]
+"""The exit code, the lines about the rule, and the warnings."""
+Check = Callable[..., Report]
+
+
+class Ticks:
+    def collect(self) -> Iterator[Metric]:
+        ticks = Metric(COUNTED, "help", "counter")
+        ticks.add_sample(COUNTED, {"namespace": "default", "pod": "a"}, 7)
+        yield ticks
+
+
+@pytest.fixture(scope="module")
+def server(real_servers: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
+    registry = prometheus_client.CollectorRegistry()
+    gauge = prometheus_client.Gauge(EXPOSED, "help", ["namespace", "pod"], registry=registry)
+    gauge.labels("default", "a").set(1)
+    registry.register(Ticks())
+    exporter, _ = prometheus_client.start_http_server(0, addr="127.0.0.1", registry=registry)
+    config = (
+        "scrape_configs: [{job_name: x, honor_labels: true, scrape_interval: 1s,"
+        " scrape_timeout: 1s, static_configs: "
+        f"[{{targets: ['127.0.0.1:{exporter.server_port}']}}]}}]"
+    )
+    with prometheus.run(tmp_path_factory.mktemp("prometheus"), config) as running:
+        running.put(
+            'gpu_util{namespace="default",pod="a",gpu="0"} 10',
+            'gpu_util{namespace="default",pod="a",gpu="1"} 30',
+            'gpu_util{namespace="default",pod="b",gpu="0"} 50',
+            'gpu_util{namespace="other",pod="c",gpu="0"} 50',
+            'gpu_busy_percent{namespace="default",pod="a"} 10',
+            'share_percent{namespace="default",pod="a"} 0.45',
+            'requests_total{namespace="default",pod="a"} 1',
+            'requests_total_sum{namespace="default",pod="a"} 1',
+            'queue_depth{queue="x"} 7',
+            'queue_depth{queue="y"} 8',
+        )
+        prometheus.wait_for(lambda: running.query(EXPOSED), "the exporter is scraped")
+        yield running
+    exporter.shutdown()
+    exporter.server_close()
+
+
+@pytest.fixture
+def check(
+    server: Prometheus,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> Check:
+    """Check one rule, and `more` rules."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(
+        section: str = "rules", more: str = "", **keys: str
+    ) -> tuple[int, list[str], list[str]]:
+        keys = {"seriesQuery": "gpu_util", "resources": PODS, "metricsQuery": f"'{QUERY}'"} | keys
+        rule = ", ".join(f"{key}: {value}" for key, value in keys.items())
+        Path("f.yaml").write_text(f"{section}:\n- {{{rule}}}\n{more}")
+        code = program.main(["check", "f.yaml", f"--prometheus-url={server.url}"])
+        *lines, _ = capsys.readouterr().out.splitlines()
+        warnings = [each for each in lines if "warning: " in each]
+        others = [each for each in lines if "warning: " not in each and "note: " not in each]
+        return code, others, warnings
+
+    return run
+
+
+def test_what_a_rule_takes_and_answers_is_printed(check: Check) -> None:
+    code, (taken, answered), warnings = check(name="{as: utilization}")
+
+    assert (code, warnings) == (0, [])
+    assert taken == "rules[0] (f.yaml:2): 1 name of series, 1 metric: utilization"
+    assert re.fullmatch(
+        r"  utilization of pods in namespace default: 2 values for 2 objects, \d+ ms", answered
+    )
+
+
+def test_an_external_rule_is_tried(check: Check) -> None:
+    _, (_, answered), warnings = check(
+        "externalRules",
+        seriesQuery="queue_depth",
+        resources="{namespaced: false}",
+        metricsQuery="'<<.Series>>{<<.LabelMatchers>>}'",
+    )
+
+    assert warnings == []
+    assert re.fullmatch(r"  queue_depth: 2 values, 15 in all, \d+ ms", answered)
+
+
+NAMELESS = "'{__name__=~\"requests.*\"}'"
+
+
+@pytest.mark.parametrize(
+    ("keys", "warning"),
+    [
+        (
+            {"seriesQuery": "nothing"},
+            "rules[0].seriesQuery: Prometheus has no such series: the rule takes nothing",
+        ),
+        (
+            {"seriesQuery": '\'{pod=~"a", pod=~"("}\''},
+            "rules[0].seriesQuery: cannot be listed: GET http://127.0.0.1:",
+        ),
+        (
+            {"seriesQuery": NAMELESS, "name": "{matches: ^nothing$}"},
+            "rules[0].name.matches: rejects all series of seriesQuery (requests_total and 1 more",
+        ),
+        (
+            {"seriesQuery": NAMELESS, "name": "{matches: requests_total, as: rps}"},
+            "rules[0].name: requests_total, requests_total_sum all become rps: only the last one",
+        ),
+        (
+            {"resources": PODS.replace("pod:", "node: {resource: node}, pod:")},
+            "rules[0].resources.overrides.node: no series has the label node: there is no metric",
+        ),
+        (
+            {"metricsQuery": "'<<.Series>>{<<.LabelMatchers>>}'"},
+            "rules[0].metricsQuery: returns up to 2 samples for one object of gpu_util of pods,",
+        ),
+        (
+            {"metricsQuery": "'<<.Series>>{<<.LabelMatchers>>} > 1000'"},
+            "rules[0].metricsQuery: returns no value of gpu_util of pods for 2 objects in",
+        ),
+        (
+            {"metricsQuery": "'sum(nope(<<.Series>>{<<.LabelMatchers>>})) by (<<.GroupBy>>)'"},
+            "rules[0].metricsQuery: fails for gpu_util of pods: GET http://127.0.0.1:",
+        ),
+        (
+            {
+                "seriesQuery": EXPOSED,
+                "metricsQuery": "'sum(rate(<<.Series>>{<<.LabelMatchers>>}[9m])) by (pod)'",
+            },
+            f"rules[0].metricsQuery: computes a rate of {EXPOSED}, which is a gauge",
+        ),
+    ],
+)
+def test_what_only_prometheus_knows_gives_a_warning(
+    check: Check, keys: dict[str, str], warning: str
+) -> None:
+    code, _, warnings = check(**keys)
+
+    assert code == 0
+    assert any(warning in each for each in warnings), warnings
+
+
+def test_a_rule_whose_metric_another_one_serves_gives_a_warning(check: Check) -> None:
+    other = f"- {{seriesQuery: gpu_util, name: {{as: x}}, resources: {PODS}, metricsQuery: x}}\n"
+
+    _, _, warnings = check(name="{as: x}", more=other)
+
+    assert any("rules[0].name: x is served by rules[1] (f.yaml:3) instead" in e for e in warnings)
+
+
+RATE = "'sum(rate(<<.Series>>{<<.LabelMatchers>>}[9m])) by (<<.GroupBy>>)'"
+
+
+@pytest.mark.parametrize(
+    ("series", "name", "gauge"),
+    [
+        ('\'{__name__=~"queue.*",pod!=""}\'', "{}", EXPOSED),
+        ('\'{__name__=~"gpu.*",pod!=""}\'', "{}", "gpu_busy_percent"),
+        ('\'{__name__=~".+",pod!=""}\'', "{matches: ^(.*)_total$}", None),
+    ],
+)
+def test_a_rate_is_judged_by_the_series_that_the_rule_takes(
+    check: Check, series: str, name: str, gauge: str | None
+) -> None:
+    _, _, warnings = check(seriesQuery=series, name=name, metricsQuery=RATE)
+
+    rates = [each.partition("computes a rate of ")[2] for each in warnings if "a rate" in each]
+    assert [each.partition(",")[0] for each in rates] == ([gauge] if gauge else [])
+
+
+def test_several_samples_are_no_warning_if_the_rule_says_how_to_aggregate(check: Check) -> None:
+    _, _, warnings = check(metricsQuery="'<<.Series>>{<<.LabelMatchers>>}'", aggregate="max")
+
+    assert warnings == []
+
+
+def test_the_several_labels_of_one_resource_are_no_warning(check: Check) -> None:
+    labels = PODS.replace("pod:", "exported_pod: {resource: pod}, pod:")
+
+    assert check(resources=labels)[2] == []
+
+
+def test_a_rule_is_tried_on_its_source(check: Check, tmp_path: Path) -> None:
+    with prometheus.run(tmp_path) as other:
+        other.put('gpu_util{namespace="default",pod="only-here"} 1')
+        more = f"sources: {{other: {{url: '{other.url}'}}}}\n"
+        _, (taken, answered), warnings = check(more=more, source="other", maxSampleAge="1h")
+        _, (_, default), _ = check(more=more)
+
+    assert warnings == []
+    assert taken == "rules[0] (f.yaml:2): 1 name of series, 1 metric: gpu_util"
+    assert "gpu_util of pods in namespace default: 1 value for 1 object" in answered
+    assert "2 values for 2 objects" in default
+
+
+def test_an_unreachable_source_is_one_error(
+    server: Prometheus, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rules = tmp_path / "f.yaml"
+    rules.write_text(
+        "sources: {other: {url: 'http://127.0.0.1:9'}}\nrules: [{seriesQuery: up, source: other}]\n"
+    )
+
+    assert program.main(["check", str(rules), f"--prometheus-url={server.url}"]) == 1
+
+    assert "Prometheus cannot be queried: GET http://127.0.0.1:9/" in capsys.readouterr().err
+
+
+def test_an_unreachable_prometheus_is_one_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rules = tmp_path / "f.yaml"
+    rules.write_text("rules: []\n")
+
+    assert program.main(["check", str(rules), "--prometheus-url=http://127.0.0.1:9/"]) == 1
+
+    assert "Prometheus cannot be queried: GET http://127.0.0.1:9/" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("series", [COUNTED, '\'{__name__=~"tick.*",pod!=""}\''])
+def test_a_counter_is_known_by_its_type(check: Check, series: str) -> None:
+    _, _, warnings = check(seriesQuery=series)
+
+    assert len(warnings) == 1
+    assert f"takes the value of {COUNTED}, by its name or type a counter" in warnings[0]
+    matched = "<<.Series>>{<<.LabelMatchers>>}"
+    rate = QUERY.replace(matched, f"rate({matched}[1m])")
+    assert check(seriesQuery=series, metricsQuery=f"'{rate}'")[2] == []
+
+
+def test_the_cause_of_an_external_metric_without_a_value_is_given(check: Check) -> None:
+    query = "'sum(<<.Series>>{<<.LabelMatchers>>} > 100)'"
+
+    _, _, warnings = check("externalRules", resources="{namespaced: false}", metricsQuery=query)
+
+    assert "returns no value of gpu_util: gpu_util has 4 series, but the query has" in warnings[0]
+
+
+def test_a_percentage_that_is_a_share_of_one_gives_a_warning(check: Check) -> None:
+    (warning,) = check(seriesQuery="share_percent")[2]
+
+    assert "returns at most 450m of share_percent of pods, less than 1 %. If the" in warning

@@ -1,0 +1,303 @@
+"""`explain`: what it requests, prints and returns. tests/walkthroughs has a real control plane."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from adapter import __main__ as program
+from adapter.cli.doctor import client
+from rules.hpa.reading import Failure
+from tests.adapter.server.api.test_causes import EXTERNAL, RULES
+from tests.rules.hpa import test_reading
+from tests.rules.hpa.documents import pods_metric
+from tools.fakes import kubernetes
+from tools.presets import api
+from tools.real import prometheus
+
+CUSTOM, VERSION = test_reading.CUSTOM, "/v1beta2"
+METRIC = f"{CUSTOM}/v1beta2/namespaces/default/pods/*/util"
+EXPLANATION = {
+    "kind": "Explanation",
+    "request": {
+        "metric": "util",
+        "resource": "pods",
+        "namespace": "default",
+        "name": "*",
+        "labelSelector": "",
+        "metricLabelSelector": "",
+    },
+    "rules": {"count": 0, "items": []},
+    "objects": None,
+    "queries": [],
+    "values": {"count": 0, "items": []},
+    "causes": [],
+    "outcome": "noValue",
+    "verdict": "util of pods/* in namespace default has no value: NotScraped: no GPU",
+}
+
+Run = Callable[..., Any]
+
+
+@pytest.fixture
+def api_documents() -> dict[str, Any]:
+    """Documents by path; with `?explain=true`, those whose path ends in it."""
+    return test_reading.documents(pods_metric()) | {f"{METRIC}?explain=true": EXPLANATION}
+
+
+@pytest.fixture
+async def run(
+    api_documents: dict[str, Any],
+    aiohttp_server: Any,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> Run:
+    """Run the command against a server of these documents; return exit code and output."""
+
+    async def answer(request: web.Request) -> web.Response:
+        suffix = "?explain=true" if request.query.get("explain") == "true" else ""
+        missing = Failure(status=404, message="the server could not find the requested resource")
+        reply = api_documents.get(request.path + suffix, missing)
+        if reply is None:
+            await asyncio.Event().wait()
+        if isinstance(reply, Failure):
+            status = {"kind": "Status", "message": reply.message}
+            return web.json_response(status, status=reply.status)
+        return web.json_response(reply)
+
+    app = web.Application()
+    app.router.add_get("/{path:.*}", answer)
+    kubeconfig = kubernetes.kubeconfig(tmp_path, await aiohttp_server(app))
+
+    async def run(*arguments: str) -> tuple[int, str]:
+        line = ["explain", *arguments, f"--kubeconfig={kubeconfig}"]
+        code = await asyncio.to_thread(program.main, line)
+        return code, capsys.readouterr().out
+
+    return run
+
+
+def last_line(output: str) -> str:
+    return output.splitlines()[-1]
+
+
+async def test_the_verdict_is_the_last_line(run: Run) -> None:
+    code, output = await run("default/pods/*", "util")
+
+    assert code == 1
+    assert output.startswith("metric    util of pods/*\n")
+    assert last_line(output) == f"VERDICT: {EXPLANATION['verdict']}"
+
+
+@pytest.mark.parametrize(
+    ("where", "flags", "path"),
+    [
+        ("nodes/n1", (), f"{CUSTOM}/v1beta2/nodes/n1/util"),
+        ("namespaces/team-a", (), f"{CUSTOM}/v1beta2/namespaces/team-a/metrics/util"),
+        (
+            "default",
+            ("--metric-selector=queue=a",),
+            "/apis/external.metrics.k8s.io/v1beta1/namespaces/default/util",
+        ),
+    ],
+)
+async def test_the_path_is_that_of_the_metric(
+    run: Run, api_documents: dict[str, Any], where: str, flags: tuple[str, ...], path: str
+) -> None:
+    api_documents[f"{path}?explain=true"] = EXPLANATION | {"outcome": "values"}
+
+    code, output = await run(where, "util", "--output=json", *flags)
+
+    assert (code, json.loads(output)["outcome"]) == (0, "values")
+
+
+@pytest.mark.parametrize(
+    ("path", "reply", "verdict"),
+    [
+        (CUSTOM, None, "has no APIService for custom.metrics.k8s.io: the adapter, or this part of"),
+        (
+            METRIC,
+            Failure(status=503, message="the server is currently unable to handle the request"),
+            (
+                "the APIService for custom.metrics.k8s.io is not available: the server is "
+                "currently unable to handle the request. Run: gpu-metrics-adapter doctor"
+            ),
+        ),
+        (
+            METRIC,
+            Failure(status=403, message="it also needs X"),
+            "you lack a right: it also needs X",
+        ),
+        (METRIC, {"kind": "MetricValueList"}, "a program that does not explain: another adapter"),
+        (
+            METRIC,
+            Failure(status=504, message="timeout"),
+            "timeout. Run: gpu-metrics-adapter doctor",
+        ),
+        (METRIC, EXPLANATION | {"outcome": "unknown", "verdict": "see the log"}, "see the log"),
+    ],
+)
+async def test_what_cannot_be_told_is_told_apart_from_no_value(
+    run: Run, api_documents: dict[str, Any], path: str, reply: Any, verdict: str
+) -> None:
+    if reply is None:
+        del api_documents[path]
+    else:
+        api_documents[path if path == CUSTOM else f"{path}?explain=true"] = reply
+
+    code, output = await run("default/pods/*", "util")
+
+    assert code == 2
+    assert last_line(output).startswith("VERDICT: ")
+    assert verdict in last_line(output)
+
+
+async def test_too_many_at_a_time_is_said(run: Run, api_documents: dict[str, Any]) -> None:
+    # The client repeats a request only if the response has Retry-After.
+    api_documents[f"{METRIC}?explain=true"] = Failure(status=429, message="Too many requests")
+
+    code, output = await run("default/pods/*", "util")
+
+    assert (code, "explains only two requests at a time" in output) == (2, True)
+
+
+async def test_an_hpa_is_explained(run: Run) -> None:
+    code, output = await run("hpa", "default/gpu-hpa")
+
+    assert code == 0
+    assert "  current 63 of 40 (AverageValue), ratio 1.575\n" in output
+    assert last_line(output) == (
+        "VERDICT: default/gpu-hpa scales deployment/serving from 1 to 2 replicas: Pods metric "
+        "duty_cycle_current is 63 of 40. Nothing to do"
+    )
+
+
+async def test_an_hpa_without_a_value_has_the_verdict_of_its_metric(
+    run: Run, api_documents: dict[str, Any]
+) -> None:
+    path = test_reading.VALUES
+    api_documents |= {path: {"items": []}, f"{path}?explain=true": EXPLANATION}
+
+    code, output = await run("hpa", "default/gpu-hpa")
+
+    assert code == 1
+    assert "Why metric 1 has no value\nmetric    util of pods/*\n" in output
+    assert last_line(output) == (
+        "VERDICT: default/gpu-hpa keeps 1 replica of deployment/serving: util of pods/* in "
+        "namespace default has no value: NotScraped: no GPU"
+    )
+    code, output = await run("hpa", "default/gpu-hpa", "-o", "json")
+    document = json.loads(output)
+    assert (code, document["desiredReplicas"]) == (1, 1)
+    assert document["explanations"] == [EXPLANATION]
+
+
+async def test_an_hpa_that_does_not_exist_cannot_be_told(run: Run) -> None:
+    code, output = await run("hpa", "default/nope")
+
+    assert code == 2
+    assert output == (
+        "VERDICT: cannot tell: the server could not find the requested resource. Correct namespace "
+        "and name\n"
+    )
+
+
+@pytest.mark.parametrize(
+    "arguments", [("a//b", "util"), ("a/b/c/d", "util"), ("hpa", "gpu-hpa"), ("default/pods/*",)]
+)
+def test_an_invalid_command_line_is_a_usage_error(
+    arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert program.main(["explain", *arguments]) == 2
+    assert re.search(": (expected NAMESPACE/|is missing)", capsys.readouterr().err)
+
+
+def test_without_a_cluster_it_says_what_to_set(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+
+    assert program.main(["explain", "default", "util"]) == 2
+    assert capsys.readouterr().out.endswith(". Set --kubeconfig\n")
+
+
+async def test_kubeconfig_is_found_as_by_kubectl(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = (tmp_path / "absent", tmp_path / "kubeconfig")
+    monkeypatch.setenv("KUBECONFIG", ":".join(map(str, files)))
+
+    assert await asyncio.to_thread(program.main, ["explain", "default/pods/*", "util"]) == 1
+
+
+@pytest.mark.usefixtures("real_servers")
+async def test_the_text_fits_a_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Runs against a real adapter, which takes the place of the API server."""
+    config = tmp_path / "kubeconfig"
+    with prometheus.run(tmp_path) as server:
+        server.put('divided{ns="default",pod="bert-intent-detection-5b8f7c9d6-x2x9k"} 7')
+        pods = api.manifests(["default/bert-intent-detection-5b8f7c9d6-x2x9k"])
+        async with api.serving(tmp_path, server.url, pods, rules=RULES + EXTERNAL) as served:
+            cluster = {"server": served.url, "insecure-skip-tls-verify": True}
+            context = {"cluster": "adapter", "user": "nobody"}
+            config.write_text(
+                json.dumps(
+                    {
+                        "current-context": "c",
+                        "contexts": [{"name": "c", "context": context}],
+                        "clusters": [{"name": "adapter", "cluster": cluster}],
+                        "users": [{"name": "nobody", "user": {}}],
+                    }
+                )
+            )
+            codes = []
+            for where, metric in (("default/pods/*", "divided"), ("default/pods/a", "infinite")):
+                line = ["explain", where, metric, "-l", "", f"--kubeconfig={config}"]
+                codes.append(await asyncio.to_thread(program.main, line))
+
+    lines = capsys.readouterr().out.splitlines()
+    assert codes == [0, 1]
+    long = [each.split()[0] for each in lines if len(each) > 100]
+    assert set(long) <= {"promql", "VERDICT:"}
+
+
+async def test_an_hpa_whose_last_sync_failed_is_no_success(
+    run: Run, api_documents: dict[str, Any]
+) -> None:
+    condition = {
+        "type": "ScalingActive",
+        "status": "False",
+        "reason": "FailedGetPodsMetric",
+        "message": "forbidden",
+    }
+    hpa = api_documents[test_reading.HPA]
+    api_documents[test_reading.HPA] = {**hpa, "status": {"conditions": [condition]}}
+
+    code, output = await run("hpa", "default/gpu-hpa")
+
+    assert (code, "the last sync ended with FailedGetPodsMetric" in output) == (1, True)
+
+
+async def test_an_hpa_whose_metrics_hang_is_explained_soon(
+    run: Run, api_documents: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The explanation of a metric that was not answered would hang, too."""
+    monkeypatch.setattr(client, "_METRIC_TIMEOUT", 0.5)
+    api_documents[test_reading.VALUES] = None  # hangs
+
+    code, output = await run("hpa", "default/gpu-hpa")
+
+    assert code == 1
+    assert last_line(output) == (
+        "VERDICT: default/gpu-hpa keeps 1 replica of deployment/serving: no answer within 4 s: "
+        "Prometheus hangs or is slow. Check its load, and --prometheus-url"
+    )

@@ -1,0 +1,167 @@
+"""The pages in the real Chromium: updates, keyboard, hostile content, foreign pages.
+
+tools/playground has the stories on a real cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from aiohttp import web
+from playwright import async_api
+from playwright.async_api import expect
+
+from tests.adapter.cli.console.conftest import HPAS, Start, World, status
+from tests.adapter.cli.console.test_pages import EVENTS, HOSTILE, event
+from tests.rules.hpa.documents import pods_metric
+from tools.console import chromium
+
+SOON = 20_000
+"""Milliseconds until the page must have updated itself; it does so every five seconds."""
+
+
+@pytest.fixture
+async def page(real_servers: None) -> AsyncIterator[async_api.Page]:
+    """A page of 1100 pixels; a violation of the CSP or an error of a script fails the test."""
+    async with async_api.async_playwright() as playwright:
+        browser = await playwright.chromium.launch(**chromium.options())
+        context = await browser.new_context(viewport={"width": 1100, "height": 700})
+        page = await context.new_page()
+        problems: list[str] = []
+        page.on("pageerror", lambda error: problems.append(str(error)))
+        page.on("dialog", lambda dialog: problems.append(f"dialog {dialog.message}"))
+        page.on(
+            "console",
+            lambda line: problems.append(line.text) if line.type == "error" else None,
+        )
+        yield page
+        await browser.close()
+        assert problems == []
+
+
+async def open_console(page: async_api.Page, client: Any, address: str = "/") -> str:
+    """Open the first address of the console as a user does; return its root."""
+    root = str(client.make_url("")).rstrip("/")
+    await page.goto(f"{root}{address}?{client.guard.query}")
+    assert "token" not in page.url
+    return root
+
+
+async def test_a_change_arrives_without_losing_scroll_selection_and_focus(
+    page: async_api.Page, world: World, start: Start
+) -> None:
+    for index in range(60):
+        world.healthy("default", f"hpa-{index:02}")
+    await open_console(page, await start(world))
+    row = page.locator("tr", has_text="default/hpa-40")
+    await row.scroll_into_view_if_needed()
+    await row.get_by_role("link").focus()
+    await page.locator("tr", has_text="default/hpa-41").evaluate(
+        "row => getSelection().selectAllChildren(row.querySelector('a'))"
+    )
+    before = await row.bounding_box()
+
+    world.cluster.put(HPAS.name, "default", "hpa-42", status=status("777"))
+    broken = ("False", "Failed", "no value")
+    world.cluster.put(HPAS.name, "default", "hpa-59", status=status(None, ScalingActive=broken))
+
+    await expect(page.locator("tr", has_text="hpa-42")).to_contain_text("777", timeout=SOON)
+    await expect(page.locator("tbody tr").first).to_contain_text("hpa-59", timeout=SOON)
+    await expect(page.get_by_role("status").first).to_have_text(
+        "60 autoscalers: 1 failure, 0 warnings"
+    )
+    assert await page.evaluate("getSelection().toString()") == "default/hpa-41"
+    assert await page.evaluate("document.activeElement.textContent") == "default/hpa-40"
+    after = await row.bounding_box()
+    assert before is not None
+    assert after is not None
+    assert abs(after["y"] - before["y"]) <= 2  # although a row was inserted above
+
+
+async def test_hostile_content_is_shown_as_text(
+    page: async_api.Page, world: World, start: Start
+) -> None:
+    broken = ("False", "Failed", HOSTILE)
+    world.add("default", "gpu-hpa", pods_metric(name=HOSTILE), **status("1", AbleToScale=broken))
+    world.documents[EVENTS] = {"items": [event(HOSTILE, reason=HOSTILE, type=HOSTILE)]}
+    root = await open_console(page, await start(world))
+
+    for address in ("/autoscalers", "/autoscalers/default/gpu-hpa", "/autoscalers?search=<svg>"):
+        await page.goto(f"{root}{address}")
+        assert await page.locator("main script, main img, main b").count() == 0
+    await page.goto(f"{root}/autoscalers")
+    await expect(page.locator("main")).to_contain_text("<script>alert(1)</script>")
+    await expect(page.locator("main")).to_contain_text(r"\x1b[2J")
+
+
+async def test_pages_are_used_by_keyboard_and_have_landmarks(
+    page: async_api.Page, world: World, start: Start
+) -> None:
+    world.healthy()
+    await open_console(page, await start(world))
+
+    for landmark in ("banner", "navigation", "main", "contentinfo", "search"):
+        await expect(page.get_by_role(landmark)).to_have_count(1)
+    await expect(page.get_by_role("columnheader")).to_have_count(5)
+    await expect(page.get_by_role("rowheader")).to_have_count(1)
+    await page.keyboard.press("Tab")
+    await page.keyboard.press("Enter")
+    assert await page.evaluate("document.activeElement.id") == "main"
+    for _ in range(3):
+        await page.keyboard.press("Tab")
+    await page.keyboard.press("Enter")
+    await page.wait_for_url("**/autoscalers/default/gpu-hpa")
+    await expect(page.get_by_role("heading", level=1)).to_have_text("default/gpu-hpa")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+async def test_pages_fit_400_pixels_in_both_colours(
+    page: async_api.Page, world: World, start: Start, scheme: Any
+) -> None:
+    world.add("a" * 63, "b" * 200, pods_metric(name="c" * 200), **status("1"))
+    world.healthy()
+    root = await open_console(page, await start(world))
+    await page.emulate_media(color_scheme=scheme)
+    await page.set_viewport_size({"width": 400, "height": 700})
+
+    for address in ("/autoscalers", "/autoscalers/default/gpu-hpa", "/doctor"):
+        await page.goto(f"{root}{address}")
+        width = await page.evaluate("document.documentElement.scrollWidth")
+        assert width <= 400, address
+    light = await page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert (light == "rgb(251, 251, 250)") is (scheme == "light")
+
+
+async def test_a_foreign_page_can_neither_read_nor_trigger_anything(
+    page: async_api.Page, world: World, start: Start, aiohttp_server: Any
+) -> None:
+    """The foreign page is of another port of 127.0.0.1, whose requests have the cookie."""
+    world.healthy()
+    client = await start(world)
+    root = await open_console(page, client)
+    view = f"{root}/autoscalers/default/gpu-hpa"
+    attack = f"""<iframe src="{view}"></iframe><img src="{view}"><script>
+    globalThis.read = [];
+    for (const mode of ["cors", "no-cors"])
+      fetch("{view}", {{credentials: "include", mode}})
+        .then(r => r.text()).then(t => read.push(t)).catch(() => read.push(""));
+    </script>"""
+
+    async def foreign(_: web.Request) -> web.Response:
+        return web.Response(text=attack, content_type="text/html")
+
+    app = web.Application()
+    app.router.add_get("/", foreign)
+    server = await aiohttp_server(app)
+    other = await page.context.new_page()
+    before = len(world.requests)
+    await other.goto(str(server.make_url("/")))
+    await other.wait_for_function("read.length === 2")
+
+    assert await other.evaluate("read") == ["", ""]
+    assert "serving" not in await other.frames[1].content()
+    assert not [each for each in world.requests[before:] if "gpu-hpa" in each]
+    await other.goto(view)  # typed: that is no foreign page
+    await expect(other.get_by_role("heading", level=1)).to_have_text("default/gpu-hpa")

@@ -1,0 +1,54 @@
+"""Charts: what is drawn where."""
+
+from __future__ import annotations
+
+import pytest
+
+from adapter.cli.console import chart
+from adapter.cli.console.chart import Series
+
+
+def test_values_are_drawn_between_round_lines() -> None:
+    points = [(0.0, 0.0), (600.0, 87.0)]
+
+    drawn = chart.draw("duty", [Series(label="value", style="value", points=points)])
+
+    assert drawn is not None
+    assert [text for _, text in drawn.rows] == ["0", "50", "100"]
+    assert [text for _, text in drawn.columns] == ["00:00", "00:02", "00:05", "00:07", "00:10"]
+    ((label, style, (line,)),) = drawn.lines
+    assert (label, style) == ("value", "value")
+    assert line.split() == ["56.0,174.0", "708.0,33.1"]
+    assert drawn.summary == "value: 0 to 87, now 87"
+
+
+@pytest.mark.parametrize(
+    ("values", "levels"),
+    [
+        ([-3.0, 4.0], ["-4", "-2", "0", "2", "4"]),
+        ([0.0, 0.0], ["0", "1"]),
+        ([1e9, 3e9], ["0", "1e+09", "2e+09", "3e+09"]),
+        ([1e-7, 2e-7], ["0", "5e-08", "1e-07", "1.5e-07", "2e-07"]),
+    ],
+)
+def test_levels_suit_the_values(values: list[float], levels: list[str]) -> None:
+    drawn = chart.draw("x", [Series(label="x", style="value", points=list(enumerate(values)))])
+
+    assert drawn is not None
+    assert [text for _, text in drawn.rows] == levels
+
+
+def test_steps_hold_until_the_next_value_and_gaps_divide_a_line() -> None:
+    points = [(0.0, 1.0), (1.0, 2.0), (2.0, None), (3.0, 1.0)]
+    series = Series(label="x", style="value", points=points, steps=True)
+
+    drawn = chart.draw("x", [series])
+
+    assert drawn is not None
+    ((_, _, parts),) = drawn.lines
+    assert [len(each.split()) for each in parts] == [3, 1]
+
+
+@pytest.mark.parametrize("points", [[], [(5.0, 1.0)], [(5.0, None), (6.0, None)]])
+def test_nothing_is_drawn_of_nothing(points: list[tuple[float, float | None]]) -> None:
+    assert chart.draw("x", [Series(label="x", style="value", points=points)]) is None

@@ -1,0 +1,39 @@
+"""The command: what it refuses, and how it starts. tools/playground runs it."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from adapter import settings
+from adapter.cli.commands import console
+
+
+@pytest.mark.parametrize("prefix", ["console", "/console/", "/a b", "//x", "/<b>"])
+def test_a_prefix_that_is_no_path_is_refused(prefix: str) -> None:
+    with pytest.raises(settings.UsageError, match="must be a path such as /console"):
+        console.main([f"--path-prefix={prefix}"])
+
+
+def test_a_port_in_use_is_named(tmp_path, capsys) -> None:
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(
+        "{apiVersion: v1, kind: Config, current-context: a, users: [{name: a, user: {}}], "
+        "clusters: [{name: a, cluster: {server: 'http://127.0.0.1:9'}}], "
+        "contexts: [{name: a, context: {cluster: a, user: a}}]}"
+    )
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+
+        code = console.main([f"--port={port}", "--no-browser", f"--kubeconfig={kubeconfig}"])
+
+    assert code == 1
+    assert f"cannot listen on 127.0.0.1:{port}: " in capsys.readouterr().err
+
+
+def test_without_a_kubeconfig_it_says_what_to_set(tmp_path, capsys) -> None:
+    code = console.main(["--no-browser", f"--kubeconfig={tmp_path / 'none'}"])
+
+    assert code == 1
+    assert capsys.readouterr().err.endswith("Set --kubeconfig\n")

@@ -1,0 +1,423 @@
+"""The pages as a client sees them: content, twins, hostile names and texts."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import pytest
+
+from adapter.cli.commands import SUMMARIES
+from adapter.cli.console import guard
+from rules.hpa.reading import Failure
+from tests.adapter.cli.commands.test_explain import EXPLANATION
+from tests.adapter.cli.console.conftest import HPAS, VALUES, Start, World, status
+from tests.rules.hpa.documents import pods_metric
+from tools.waiting import Clock, until
+
+HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'\x1b[2J\x9b31m\u202egnp.exe"
+EVENTS = "/api/v1/namespaces/default/events"
+
+
+def event(message: str, at: str = "2026-01-01T00:00:00Z", **fields: Any) -> dict[str, Any]:
+    return {"reason": "R", "message": message, "type": "Warning", "lastTimestamp": at, **fields}
+
+
+async def test_errors_come_first_with_cause_and_cure(world: World, start: Start) -> None:
+    world.healthy("default", "a-good-one")
+    broken = ("False", "FailedGetPodsMetric", "no metrics returned: NotScraped: no GPU")
+    world.add("team", "broken", pods_metric(), **status(None, ScalingActive=broken))
+    limited = ("True", "TooManyReplicas", "")
+    world.add("team", "limited", pods_metric(), **status("70", ScalingLimited=limited))
+    world.add("team", "new", pods_metric())
+    client = await start(world)
+
+    listed = await (await client.get("/autoscalers.json")).json()
+
+    assert [each["name"] for each in listed["items"]] == ["broken", "limited", "new", "a-good-one"]
+    assert [each["state"] for each in listed["items"]] == ["failure", "warning", "warning", "ok"]
+    first = listed["items"][0]
+    assert first["sentence"].startswith("FailedGetPodsMetric: no metrics returned: NotScraped")
+    assert (first["currentReplicas"], first["desiredReplicas"]) == (1, 2)
+    assert first["metrics"][0]["current"] is None
+    assert listed["summary"] == "4 autoscalers: 1 failure, 2 warnings"
+    page = await (await client.get("/autoscalers")).text()
+    assert page.index("team/broken") < page.index("default/a-good-one")
+
+
+async def test_search_matches_each_word_anywhere(world: World, start: Start) -> None:
+    world.healthy("default", "bert")
+    world.healthy("team", "bert")
+    client = await start(world)
+
+    page = await (await client.get("/autoscalers.json?search=TEAM+duty_cycle")).json()
+
+    assert [each["namespace"] for each in page["items"]] == ["team"]
+    nothing = await (await client.get("/autoscalers?search=%3Cb%3E")).text()
+    assert "No autoscaler matches" in nothing
+    assert 'value="&lt;b&gt;"' in nothing
+
+
+async def test_a_row_shown_gets_the_age_of_its_value_and_is_not_requested_again_at_once(
+    world: World, start: Start
+) -> None:
+    world.healthy()
+    world.documents[VALUES]["items"][0]["timestamp"] = "2026-01-01T00:00:00Z"
+    client = await start(world)
+
+    async def age() -> Any:
+        page = await (await client.get("/autoscalers.json")).json()
+        return page["items"][0]["metrics"][0]["age"]
+
+    await until(age)
+    for _ in range(3):
+        assert await age() > 0
+    assert world.requests.count(VALUES) == 1
+
+
+async def test_only_rows_on_the_screen_are_requested(world: World, start: Start) -> None:
+    for index in range(100):
+        world.healthy("default", f"hpa-{index:03}")
+        world.healthy("hidden", f"hpa-{index:03}")
+    client = await start(world)
+
+    async def requested() -> bool:
+        visible = {"X-Visible": "default/hpa-007 no/such default/hpa-008"}
+        assert (await client.get("/autoscalers", headers=visible)).status == 200
+        return world.requests.count(VALUES) == 2
+
+    await until(requested)
+    assert not [each for each in world.requests if "/hidden/" in each]
+
+
+async def test_a_metric_that_fails_now_is_judged_before_the_controller_says_so(
+    world: World, start: Start
+) -> None:
+    world.healthy()
+    world.documents[VALUES] = Failure(status=404, message="the server could not find the metric")
+    client = await start(world)
+
+    async def state() -> bool:
+        (row,) = (await (await client.get("/autoscalers.json")).json())["items"]
+        return row["state"] == "failure" and "could not find the metric" in row["sentence"]
+
+    await until(state)
+
+
+async def test_what_the_adapter_says_replaces_the_condition(world: World, start: Start) -> None:
+    broken = ("False", "FailedGetPodsMetric", "the HPA was unable to compute the replica count")
+    failing = status(None, ScalingActive=broken) | {"desiredReplicas": 0}
+    world.add("default", "gpu-hpa", pods_metric(), **failing)
+    causes = [{"reason": "NotScraped", "message": "no GPU. Scrape it"}]
+    world.documents[VALUES] = {"items": [], "details": {"causes": causes}}
+    client = await start(world)
+
+    async def said() -> bool:
+        (row,) = (await (await client.get("/autoscalers.json")).json())["items"]
+        assert row["desiredReplicas"] == 1  # 0 is what the controller writes without a value
+        return row["sentence"] == "no value. NotScraped: no GPU. Scrape it"
+
+    await until(said)
+
+
+async def test_an_odd_answer_ends_no_other_look(world: World, start: Start) -> None:
+    world.healthy("default", "first")
+    world.healthy("other", "second")
+    world.documents[VALUES] = "not JSON"
+    client = await start(world)
+
+    async def looked() -> bool:
+        first, second = (await (await client.get("/autoscalers.json")).json())["items"]
+        if first["state"] != "failure":
+            return False
+        assert "JSONDecodeError" in first["sentence"]
+        return second["state"] == "ok" and VALUES.replace("default", "other") in world.requests
+
+    await until(looked)
+
+
+async def test_an_autoscaler_of_a_later_release_is_listed(world: World, start: Start) -> None:
+    world.add("default", "new", {"type": "Quantum", "quantum": {}})
+    client = await start(world)
+
+    (row,) = (await (await client.get("/autoscalers.json")).json())["items"]
+
+    assert row["state"] == "skipped"
+    assert "cannot be read" in row["sentence"]
+
+
+async def test_one_autoscaler_has_decision_events_and_history(world: World, start: Start) -> None:
+    world.healthy()
+    world.documents[EVENTS] = {"items": [event("old"), event("new", "2026-01-02T00:00:00Z")]}
+    client = await start(world)
+
+    document = await (await client.get("/autoscalers/default/gpu-hpa.json")).json()
+    assert document["verdict"].startswith("default/gpu-hpa scales Deployment/serving from 1 to 2 ")
+    assert [each["message"] for each in document["events"]] == ["new", "old"]
+    text = await (await client.get("/autoscalers/default/gpu-hpa.txt")).text()
+    assert "VERDICT: default/gpu-hpa scales" in text
+    page = await (await client.get("/autoscalers/default/gpu-hpa")).text()
+    assert "ratio 1.575" in page
+    before = len(world.requests)
+    await client.get("/autoscalers/default/gpu-hpa")
+    assert world.requests[before:] == [EVENTS]
+
+
+async def test_what_was_seen_is_drawn_with_its_gaps(world: World, start: Start) -> None:
+    world.healthy()
+    client = await start(world)
+    seen = client.views.autoscalers_seen
+    await seen.rows()
+    seen._clock = clock = Clock(time.time() + 60)
+    for value in ("10", "20", None, "30", "30", "30", "30"):
+        clock.now += 15
+        world.cluster.put(HPAS.name, "default", "gpu-hpa", status=status(value))
+        await until(lambda: seen.samples("default/gpu-hpa")[-1].time == clock.now)
+
+    samples = seen.samples("default/gpu-hpa")[1:]
+    assert [each.values for each in samples] == [
+        (10000,),
+        (20000,),
+        (None,),
+        (30000,),
+        (30000,),
+    ]
+    assert samples[-1].time - samples[-2].time == 45
+    page = await (await client.get("/autoscalers/default/gpu-hpa")).text()
+    assert page.count('<polyline class="value"') == 3  # two parts of the value, and replicas
+
+
+async def test_each_change_is_seen_however_soon_the_next_one_follows(
+    world: World, start: Start
+) -> None:
+    world.add("default", "gpu-hpa", pods_metric())
+    client = await start(world)
+    seen = client.views.autoscalers_seen
+    await seen.rows()
+    assert not seen.samples("default/gpu-hpa")  # the controller has not synced
+    for present in (1, 4, 7):
+        changed = {**status("63"), "currentReplicas": present}
+        world.cluster.put(HPAS.name, "default", "gpu-hpa", status=changed)
+
+    await until(lambda: len(seen.samples("default/gpu-hpa")) == 3)
+    assert [each.present for each in seen.samples("default/gpu-hpa")] == [1, 4, 7]
+
+
+async def test_rescales_before_the_console_are_drawn_from_events(
+    world: World, start: Start
+) -> None:
+    def rescale(size: int, at: str, **fields: Any) -> dict[str, Any]:
+        message = f"New size: {size}; reason: pods metric duty_cycle_current above target"
+        return event(message, f"2026-01-01T{at}Z", **fields) | {"reason": "SuccessfulRescale"}
+
+    world.healthy()
+    world.documents[EVENTS] = {
+        "items": [
+            rescale(9, "00:00:00"),
+            rescale(3, "00:10:00", count=2),  # its first time is not known: what was before, too
+            rescale(7, "00:20:00.000001"),
+            event("New size: 99; reason: not an Event of a rescale", "2026-01-01T00:30:00Z"),
+        ]
+    }
+    client = await start(world)
+
+    document = await (await client.get("/autoscalers/default/gpu-hpa.json")).json()
+    page = await (await client.get("/autoscalers/default/gpu-hpa")).text()
+
+    replicas = [(each["currentReplicas"], each["desiredReplicas"]) for each in document["history"]]
+    assert replicas[:3] == [(None, 3), (None, 7), (1, 2)]
+    assert document["historySource"].startswith("Desired replicas from Events, and as seen since")
+    assert "wanted: 2 to 7" in page
+
+
+async def test_an_autoscaler_that_does_not_exist_is_404_in_each_form(
+    world: World, start: Start
+) -> None:
+    client = await start(world)
+
+    for suffix in ("", ".json", ".txt"):
+        response = await client.get(f"/autoscalers/default/nope{suffix}")
+        assert response.status == 404
+        assert "not found" in await response.text()
+
+
+async def test_a_name_that_ends_like_a_twin_has_an_address(world: World, start: Start) -> None:
+    world.healthy("default", "a.json")
+    client = await start(world)
+
+    page = await (await client.get("/autoscalers")).text()
+
+    assert 'href="/autoscalers/default/a.json.html"' in page
+    assert "default/a.json" in await (await client.get("/autoscalers/default/a.json.html")).text()
+
+
+async def test_doctor_has_its_findings(world: World, start: Start) -> None:
+    client = await start(world)
+
+    document = await (await client.get("/doctor.json")).json()
+
+    assert document["findings"]
+    assert document["failures"] >= 1
+    assert document["findings"][0]["name"] in await (await client.get("/doctor")).text()
+    assert (await (await client.get("/doctor.txt")).text()).splitlines()[-1] == document["summary"]
+
+
+async def test_a_refused_list_says_why(world: World, start: Start) -> None:
+    path = "/apis/autoscaling/v2/horizontalpodautoscalers"
+    world.documents[path] = Failure(status=403, message="user x cannot list <b>all</b> HPAs")
+    client = await start(world)
+
+    response = await client.get("/autoscalers")
+
+    assert response.status == 502
+    assert "user x cannot list &lt;b&gt;all&lt;/b&gt; HPAs" in await response.text()
+
+
+async def test_hostile_content_is_text_in_each_form(world: World, start: Start) -> None:
+    broken = ("False", "Failed", HOSTILE)
+    world.add("default", "gpu-hpa", pods_metric(name=HOSTILE), **status("1", AbleToScale=broken))
+    world.documents[EVENTS] = {"items": [event(HOSTILE, HOSTILE, reason=HOSTILE, type=HOSTILE)]}
+    client = await start(world)
+
+    for address in ("/autoscalers", "/autoscalers/default/gpu-hpa", f"/autoscalers?search={'<b>'}"):
+        page = await (await client.get(address)).text()
+        assert "<script>alert" not in page
+        assert "<img src=x" not in page
+        assert "<b>" not in page
+        assert page.replace("\n", "").isprintable()
+    for address in ("/autoscalers.txt", "/autoscalers/default/gpu-hpa.txt"):
+        response = await client.get(address)
+        assert response.content_type == "text/plain"
+        text = await response.text()
+        assert r"\x1b[2J" in text
+        assert text.replace("\n", "").isprintable()
+    listed = await (await client.get("/autoscalers.json")).text()
+    assert listed.isascii()
+    assert json.loads(listed)["items"][0]["metrics"][0]["name"] == HOSTILE
+
+
+@pytest.mark.parametrize("address", ["/autoscalers", "/doctor", "/static/console.js", "/nothing"])
+async def test_each_response_has_the_headers(world: World, start: Start, address: str) -> None:
+    client = await start(world)
+
+    response = await client.get(address)
+
+    assert {name: response.headers[name] for name in guard.HEADERS} == dict(guard.HEADERS)
+    assert "unsafe" not in response.headers["Content-Security-Policy"]
+
+
+async def test_a_page_that_did_not_change_is_304(world: World, start: Start) -> None:
+    client = await start(world)
+    first = await client.get("/autoscalers")
+
+    again = await client.get("/autoscalers", headers={"If-None-Match": first.headers["ETag"]})
+
+    assert (again.status, await again.read()) == (304, b"")
+
+
+async def test_all_addresses_are_below_the_prefix(world: World, start: Start) -> None:
+    world.healthy()
+    client = await start(world, prefix="/team/console")
+
+    for address in ("/team/console", "/team/console/"):
+        response = await client.get(address, allow_redirects=False)
+        assert response.headers["Location"] == "/team/console/autoscalers"
+    page = await (await client.get("/team/console/autoscalers")).text()
+    links = page.replace('href="#main"', "").split('href="')[1:] + page.split('src="')[1:]
+    assert all(each.startswith("/team/console/") for each in links)
+    assert (await client.get("/autoscalers")).status == 404
+
+
+def test_the_command_is_listed() -> None:
+    assert "console" in SUMMARIES
+
+
+LISTED = "/apis/custom.metrics.k8s.io/v1beta2"
+EXTERNALS = "/apis/external.metrics.k8s.io/v1beta1"
+
+
+async def test_metrics_are_listed_with_their_kinds(world: World, start: Start) -> None:
+    world.healthy()
+    names = ("pods/duty", "deployments.apps/duty", "nodes/duty", "namespaces/queue")
+    world.documents[LISTED] = {
+        "resources": [
+            {"name": each, "namespaced": not each.startswith(("nodes", "namespaces"))}
+            for each in names
+        ]
+    }
+    world.documents[EXTERNALS] = {"resources": [{"name": "jobs", "namespaced": True}]}
+    client = await start(world)
+
+    listed = await (await client.get("/metrics.json")).json()
+
+    assert {each["metric"]: each["objects"] for each in listed["items"]} == {
+        "duty": ["deployments.apps", "nodes", "pods"],
+        "jobs": ["external"],
+        "queue": ["namespaces"],
+    }
+    found = await (await client.get("/metrics.txt?search=external")).text()
+    assert found.splitlines() == ["1 metric", "jobs  external"]
+
+
+@pytest.mark.parametrize(
+    ("address", "path"),
+    [
+        ("pods/duty_cycle_current", f"{LISTED}/namespaces/default/pods/*/duty_cycle_current"),
+        ("pods/duty_cycle_current?namespace=a", f"{LISTED}/namespaces/a/pods/*/duty_cycle_current"),
+        ("nodes/duty", f"{LISTED}/nodes/*/duty"),
+        ("namespaces/queue?namespace=a", f"{LISTED}/namespaces/a/metrics/queue"),
+        ("external/jobs?namespace=a", f"{EXTERNALS}/namespaces/a/jobs"),
+    ],
+)
+async def test_a_metric_is_explained_for_one_namespace(
+    world: World, start: Start, address: str, path: str
+) -> None:
+    world.healthy()
+    world.documents[LISTED] = {"resources": [{"name": "nodes/duty", "namespaced": False}]}
+    world.documents[f"{path}?explain=true"] = EXPLANATION | {"verdict": HOSTILE}
+    client = await start(world)
+
+    response = await client.get(f"/metrics/{address}")
+
+    assert response.status == 200
+    page = await response.text()
+    assert "&lt;script&gt;" in page
+    assert "<script>alert" not in page
+    if "duty_cycle" in address:
+        assert 'href="/autoscalers/default/gpu-hpa"' in page
+    again = len(world.requests)
+    await client.get(f"/metrics/{address}")
+    assert path not in world.requests[again:]
+
+
+async def test_without_prometheus_exporters_say_what_is_missing(world: World, start: Start) -> None:
+    client = await start(world)
+
+    response = await client.get("/exporters.txt")
+
+    assert response.status == 404
+    assert "--prometheus-url" in await response.text()
+
+
+async def test_the_adapter_has_its_pods_with_their_checks(world: World, start: Start) -> None:
+    world.documents["/api/v1/namespaces/gpu/services/gpu"] = {"spec": {"selector": {"a": "b"}}}
+    pod = {
+        "metadata": {"name": "one"},
+        "spec": {"nodeName": "n1", "containers": [{"ports": [{"containerPort": 6443}]}]},
+        "status": {"phase": "Running", "containerStatuses": [{"restartCount": 2, "image": "i"}]},
+    }
+    world.documents["/api/v1/namespaces/gpu/pods"] = {"items": [pod]}
+    readyz = "[+]ping ok\n[!]prometheus degraded: <b>slow</b>\n[-]relist failed: never\nreadyz ok\n"
+    world.documents["/api/v1/namespaces/gpu/pods/https:one:6443/proxy/readyz"] = readyz
+    client = await start(world)
+
+    document = await (await client.get("/adapter.json")).json()
+
+    assert document["summary"] == "1 pod, 2 health checks not ok"
+    (shown,) = document["pods"]
+    assert (shown["node"], shown["restarts"]) == ("n1", 2)
+    assert [each["state"] for each in shown["checks"]] == ["ok", "warning", "failure"]
+    page = await (await client.get("/adapter")).text()
+    assert "degraded: &lt;b&gt;slow&lt;/b&gt;" in page
+    assert "failure relist: relist failed: never" in await (await client.get("/adapter.txt")).text()

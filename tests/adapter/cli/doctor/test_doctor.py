@@ -1,0 +1,779 @@
+"""`doctor`: what each check concludes. tools/faults runs it on a real control plane."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import dataclasses
+import json
+import ssl
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from adapter import __main__ as program
+from adapter import errors, settings
+from adapter.cli.doctor import (
+    autoscalers,
+    backend,
+    checks,
+    installation,
+    permissions,
+    registration,
+    report,
+)
+from adapter.cli.doctor import (
+    deployment as deployment_flags,
+)
+from adapter.cli.doctor.installation import Installed
+from adapter.cli.doctor.report import State, Step
+from adapter.clients.kubernetes import Kube, Reply
+from rules.exporters import detect
+from tools.certificates import Holder
+from tools.fakes import kubernetes
+from tools.presets import worlds
+from tools.real import prometheus as real
+
+NAME = "gpu-metrics-adapter"
+CORE = f"/api/v1/namespaces/{NAME}"
+SERVICE = {"spec": {"selector": {"app": "x"}, "ports": [{"port": 443}]}}
+SLICES = f"/apis/discovery.k8s.io/v1/namespaces/{NAME}/endpointslices"
+CONFIG = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication"
+CUSTOM = "v1beta2.custom.metrics.k8s.io"
+EXTERNAL = "v1beta1.external.metrics.k8s.io"
+APISERVICES = "/apis/apiregistration.k8s.io/v1/apiservices"
+
+
+@pytest.fixture
+def answers():
+    """Path -> document, or status and text; other paths are 404."""
+    return {}
+
+
+@pytest.fixture
+async def installed(answers, aiohttp_server, tmp_path):
+    async def respond(request):
+        answer = answers.get(request.path, (404, "not found"))
+        if request.method == "POST" and callable(answer):
+            return web.json_response(answer(await request.json()), status=201)
+        if isinstance(answer, tuple):
+            status, text = answer
+            return web.Response(status=status, text=text)
+        return web.json_response(answer)
+
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", respond)
+    server = await aiohttp_server(app)
+    path = kubernetes.kubeconfig(tmp_path, server)
+    api = await Kube.connect(path, qps=1e6, burst=10**6)
+    yield Installed(api=api, service=NAME, namespace=NAME, user="admin")
+    await api.close()
+
+
+def apiservice(*, name=NAME, reason="Passed", message="", status="False", **spec):
+    condition = {"type": "Available", "status": status, "reason": reason, "message": message}
+    service = {"namespace": NAME, "name": name, "port": 443}
+    return {"spec": {"service": service, **spec}, "status": {"conditions": [condition]}}
+
+
+def pem(days):
+    now = datetime.now(UTC) + timedelta(days=days)
+    return Holder("ca", ca=True, now=now).pem
+
+
+def texts(findings):
+    return [
+        f"{each.state} {each.name}: {each.fact} | {each.cause} | {each.cure}" for each in findings
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "document", "state", "words"),
+    [
+        (CUSTOM, apiservice(status="True"), State.OK, "is Available"),
+        (CUSTOM, None, State.FAILURE, "does not exist"),
+        (EXTERNAL, None, State.OK, "component for this API is not installed"),
+        (CUSTOM, apiservice(name="prometheus-adapter"), State.FAILURE, "only one adapter can"),
+        (EXTERNAL, apiservice(name="keda"), State.OK, f"belongs to {NAME}/keda, not to"),
+        (
+            CUSTOM,
+            apiservice(status="True", insecureSkipTLSVerify=True),
+            State.WARNING,
+            "the adapter then publishes its caBundle",
+        ),
+        (CUSTOM, apiservice(reason="ServiceNotFound"), State.FAILURE, "Service does not exist"),
+        (CUSTOM, apiservice(reason="MissingEndpoints"), State.FAILURE, "no ready pod is behind"),
+        (CUSTOM, {**apiservice(), "status": {}}, State.FAILURE, "has not checked it yet"),
+        *(
+            (
+                CUSTOM,
+                apiservice(reason="FailedDiscoveryCheck", message=message),
+                State.FAILURE,
+                words,
+            )
+            for message, words in {
+                "failing ... dial tcp 10.0.0.1:443: i/o timeout": "firewall, NetworkPolicy",
+                "... x509: certificate signed by unknown authority": "does not fit the serving",
+                "bad status from https://10.0.0.1:443/apis: 403": "--requestheader-client-ca-file",
+                "bad status from https://10.0.0.1:30403/apis: 503": "see service and serving",
+                "something else": "the log of the adapter",
+                "dial tcp 10.0.0.1:443: connect: connection refused": "start the adapter",
+                "... tls: failed to verify certificate: x509: certificate has expired": (
+                    "renew the files of --tls-cert-file"
+                ),
+                "remote error: tls: unknown certificate authority": "is of another CA",
+                'Get "https://10.0.0.1:443/apis": EOF': "is of another CA",
+            }.items()
+        ),
+    ],
+)
+def test_an_apiservice_is_judged_by_owner_and_condition(name, document, state, words):
+    installed = Installed(api=None, service=NAME, namespace=NAME, user="")
+
+    finding = registration._judge(name, document, installed)
+
+    assert finding.state is state
+    assert words in texts([finding])[0]
+
+
+async def test_an_unready_service_names_its_pods_and_why(installed, answers):
+    answers[f"{CORE}/services/{NAME}"] = SERVICE
+    answers[SLICES] = {"items": [{"endpoints": [{"conditions": {"ready": False}}]}]}
+    waiting = {"reason": "ImagePullBackOff", "message": "no such image"}
+    unscheduled = {"type": "PodScheduled", "status": "False", "message": "0/3 nodes fit"}
+    answers[f"{CORE}/pods"] = {
+        "items": [
+            {
+                "metadata": {"name": "one"},
+                "status": {"containerStatuses": [{"state": {"waiting": waiting}}]},
+            },
+            {
+                "metadata": {"name": "two"},
+                "status": {"phase": "Pending", "conditions": [unscheduled]},
+            },
+            {"metadata": {"name": "three"}, "status": {"phase": "Failed"}},
+        ]
+    }
+
+    (line,) = texts(await installation.endpoints(installed))
+
+    assert line.startswith(f"failure service: {NAME}/{NAME} has no ready endpoint")
+    assert "pod one is waiting: ImagePullBackOff (no such image)" in line
+    assert "pod two is Pending, PodScheduled is false: 0/3 nodes fit" in line
+    assert "pod three is Failed" in line
+
+
+async def test_a_service_without_pods_or_that_does_not_exist_is_a_failure(installed, answers):
+    assert "does not exist" in texts(await installation.endpoints(installed))[0]
+    answers[f"{CORE}/services/{NAME}"] = SERVICE
+    answers[SLICES] = {"items": []}
+    answers[f"{CORE}/pods"] = {"items": []}
+
+    (line,) = texts(await installation.endpoints(installed))
+
+    assert "no pod has the labels of its selector (app=x)" in line
+
+
+async def test_a_service_with_ready_pods_is_ok(installed, answers):
+    answers[f"{CORE}/services/{NAME}"] = SERVICE
+    answers[SLICES] = {"items": [{"endpoints": [{"conditions": {}}, {"conditions": {}}]}]}
+
+    assert "2 ready endpoints" in texts(await installation.endpoints(installed))[0]
+
+
+async def test_degraded_health_checks_of_each_pod_are_findings(installed, answers):
+    ports = [{"containerPort": 7000}]
+    answers[f"{CORE}/services/{NAME}"] = SERVICE
+    answers[f"{CORE}/pods"] = {
+        "items": [
+            {"metadata": {"name": name}, "spec": {"containers": [{"ports": ports}]}}
+            for name in ("a", "b", "c")
+        ]
+    }
+    path = f"{CORE}/pods/https:{{}}:7000/proxy/readyz"
+    answers[path.format("a")] = (200, "[+]ping ok\n[!]prometheus degraded: cannot be reached\n")
+    answers[path.format("b")] = (500, "[+]ping ok\n[-]kinds failed: reason withheld\n")
+
+    lines = texts(await installation.health(installed))
+
+    assert lines[0].startswith("warning adapter a: /readyz: prometheus degraded: cannot be")
+    assert lines[1].startswith("failure adapter b: /readyz: kinds failed: reason withheld")
+    assert lines[2].startswith("skipped adapter c: /readyz was not read: status 404")
+
+
+@pytest.mark.parametrize(
+    ("line", "warned"),
+    [
+        ("team-rules ok: 4 ConfigMaps of 2 namespaces, 1 refused", True),
+        ("team-rules ok: 10 ConfigMaps of 2 namespaces, 0 refused, 2 not read yet", False),
+        ("autoscalers ok: 31 metrics left out, for these reasons: hpa-metrics", True),
+        ("autoscalers ok: no metric is left out", False),
+    ],
+)
+async def test_objects_that_limits_may_refuse_are_a_warning_with_the_way_back(
+    installed, answers, line, warned
+):
+    answers[f"{CORE}/services/{NAME}"] = SERVICE
+    pod = {"metadata": {"name": "a"}, "spec": {"containers": [{"ports": [{"containerPort": 1}]}]}}
+    answers[f"{CORE}/pods"] = {"items": [pod]}
+    path = f"{CORE}/pods/https:a:1/proxy/readyz"
+    answers[path] = (200, f"[+]ping ok\n[+]{line}\nreadyz check passed\n")
+
+    (finding,) = await installation.health(installed)
+
+    assert finding.state is (State.WARNING if warned else State.OK)
+    assert ("--limit=NAME=NUMBER" in finding.cure) is warned
+    assert (line in finding.fact) is warned
+
+
+@pytest.mark.parametrize(
+    ("ca", "state", "words"),
+    [
+        (pem(0), State.OK, "is valid"),
+        (pem(-400), State.FAILURE, "expired on 20"),
+        (b"?", State.FAILURE, "is not a certificate in PEM"),
+        (b"", State.FAILURE, "has no requestheader-client-ca-file"),
+    ],
+)
+async def test_the_front_proxy_needs_a_valid_ca(installed, answers, ca, state, words):
+    answers[CONFIG] = {"data": {"requestheader-client-ca-file": ca.decode()}}
+
+    (finding,) = await installation.front_proxy(installed)
+
+    assert finding.state is state
+    assert words in finding.fact
+
+
+async def test_a_missing_front_proxy_configuration_is_a_failure(installed):
+    (finding,) = await installation.front_proxy(installed)
+
+    assert finding.state is State.FAILURE
+
+
+@pytest.mark.parametrize(
+    ("bundle", "words"),
+    [
+        ("", "has no caBundle"),
+        ("!", "is not a certificate in PEM"),
+        (base64.b64encode(pem(-400)).decode(), "expired on 20"),
+    ],
+)
+async def test_an_invalid_ca_bundle_is_a_failure(installed, answers, bundle, words):
+    answers[f"{APISERVICES}/{CUSTOM}"] = apiservice(status="True", caBundle=bundle)
+
+    (finding,) = await registration.served(installed)
+
+    assert finding.state is State.FAILURE
+    assert words in finding.fact
+
+
+async def test_a_certificate_that_the_ca_bundle_does_not_verify_is_a_failure(
+    installed, answers, tmp_path
+):
+    ca = Holder("ca", ca=True, now=datetime.now(UTC))
+    dns = [f"{NAME}.{NAME}.svc"]
+    serving = Holder("serving", ca, now=datetime.now(UTC), dns=dns)
+    answers[f"{CORE}/services/{NAME}"] = {"spec": {"externalName": "127.0.0.1"}}
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    serving.client(context, tmp_path)
+    server = await asyncio.start_server(
+        lambda _, writer: writer.close(), "127.0.0.1", 0, ssl=context
+    )
+    port = server.sockets[0].getsockname()[1]
+    states = {}
+    for name, bundle in (("own", ca.pem), ("other", pem(0))):
+        document = apiservice(status="True", caBundle=base64.b64encode(bundle).decode())
+        document["spec"]["service"]["port"] = port
+        answers[f"{APISERVICES}/{CUSTOM}"] = document
+        states[name] = (await registration.served(installed))[0]
+    server.close()
+
+    assert states["own"].state is State.WARNING
+    assert "valid until" in states["own"].fact  # it ends within a day
+    assert states["other"].state is State.FAILURE
+    assert "does not verify" in states["other"].fact
+
+    unreachable = (await registration.served(installed))[0]
+    assert unreachable.state is State.SKIPPED
+    assert "not reachable from here" in unreachable.fact
+
+
+async def test_missing_rights_are_reviewed_for_the_account_and_quote_the_rule(installed, answers):
+    reviewed = []
+
+    def review(document):
+        reviewed.append(document["spec"]["user"])
+        attributes = document["spec"]["resourceAttributes"]
+        return {"status": {"allowed": attributes["resource"] != "pods"}}
+
+    answers["/apis/authorization.k8s.io/v1/subjectaccessreviews"] = review
+
+    (line,) = texts(await permissions.of_adapter(installed))
+    (other,) = texts(await permissions.of_hpas(installed))
+
+    account = f"system:serviceaccount:{NAME}:{NAME}"
+    assert f"failure rights: the adapter ({account}) has no permission to list and" in line
+    assert f" that is bound to its ServiceAccount {NAME}, as in" in line
+    assert 'grant {apiGroups: [""], resources: [pods], verbs: [list, watch]}' in line
+    assert "autoscaler has no permission to get pods/any in custom.metrics.k8s.io" in other
+    assert set(reviewed) == {account, permissions._CONTROLLER.user}
+
+
+async def test_the_account_is_that_of_the_pods_or_of_a_caller_in_a_pod(installed, answers):
+    async def account(user="admin"):
+        return (await installation.account(dataclasses.replace(installed, user=user))).user
+
+    prefix = f"system:serviceaccount:{NAME}:"
+    unknown = await account(), await account(f"{prefix}helm"), await account(f"{prefix[:-1]}x:y")
+    answers[f"{CORE}/services/{NAME}"] = SERVICE
+    answers[f"{CORE}/pods"] = {"items": [{"spec": {"serviceAccountName": "release"}}]}
+
+    assert unknown == (prefix + NAME, f"{prefix}helm", prefix + NAME)
+    assert await account() == f"{prefix}release"
+
+
+async def test_no_listed_metric_is_a_failure_and_an_unreachable_adapter_too(installed, answers):
+    path = "/apis/custom.metrics.k8s.io/v1beta1"
+    found = []
+    for answer in ({"resources": [{}]}, {"resources": []}, (503, "dial tcp: refused")):
+        answers[path] = answer
+        found += texts(await installation.metrics(installed))
+
+    assert found[0].startswith("ok metrics: custom.metrics.k8s.io lists 1 metrics")
+    assert found[1].startswith("failure metrics: custom.metrics.k8s.io lists no metric")
+    assert "503: dial tcp: refused" in found[2]
+
+
+TARGET = {"type": "AverageValue", "averageValue": "1"}
+
+
+def hpa(name, target="web", **metric):
+    reference = {"apiVersion": "apps/v1", "kind": "Deployment", "name": target}
+    spec = {"scaleTargetRef": reference, "maxReplicas": 2, "metrics": [metric]}
+    return {"metadata": {"namespace": "default", "name": name}, "spec": spec, "status": {}}
+
+
+async def test_metrics_are_requested_as_the_hpa_controller_does(installed, answers):
+    source = {"metric": {"name": "m"}, "target": TARGET}
+    hpas = [
+        hpa("good", type="Pods", pods=source),
+        hpa("bad", type="External", external=source),
+        hpa("secret", type="Pods", pods={"metric": {"name": "s"}, "target": TARGET}),
+        hpa("lost", target="nothing", type="Pods", pods=source),
+        hpa("hidden", target="hidden", type="Pods", pods=source),
+    ]
+    answers["/apis/autoscaling/v2/horizontalpodautoscalers"] = {"items": hpas}
+    answers["/apis/apps/v1"] = {"resources": [{"name": "deployments", "kind": "Deployment"}]}
+    scale = {"spec": {"replicas": 1}, "status": {"replicas": 1, "selector": "app=web"}}
+    answers["/apis/apps/v1/namespaces/default/deployments/web/scale"] = scale
+    answers["/apis/apps/v1/namespaces/default/deployments/hidden/scale"] = (403, "forbidden")
+    answers["/api/v1/namespaces/default/pods"] = {"items": []}
+    version = {"version": "v1beta2"}
+    group = "/apis/custom.metrics.k8s.io"
+    answers[group] = {"preferredVersion": version, "versions": [version]}
+    value = {"describedObject": {"name": "a"}, "value": "1"}
+    answers[f"{group}/v1beta2/namespaces/default/pods/*/m"] = {"items": [value]}
+    answers[f"{group}/v1beta2/namespaces/default/pods/*/s"] = (403, "forbidden")
+
+    lines = texts(await autoscalers.metrics(installed))
+
+    assert lines[0].startswith("ok autoscalers: 5 autoscalers use 3 metrics")
+    assert lines[1].startswith("failure autoscaler default/bad, metric m: status 404: not found")
+    assert lines[2].startswith("skipped autoscaler default/secret, metric s: this account may")
+    assert lines[3].startswith("failure autoscaler default/lost: ")
+    assert lines[4].startswith("skipped autoscaler default/hidden: forbidden")
+    assert len(lines) == 5
+
+
+async def test_a_target_in_another_unit_than_its_metric_is_a_warning(installed, answers):
+    target = {"type": "AverageValue", "averageValue": "200m"}
+    source = {"metric": {"name": "gpu_percent"}, "target": target}
+    listed = {"items": [hpa("units", type="External", external=source)]}
+    answers["/apis/autoscaling/v2/horizontalpodautoscalers"] = listed
+    answers["/apis/apps/v1"] = {"resources": [{"name": "deployments", "kind": "Deployment"}]}
+    scale = {"spec": {"replicas": 1}, "status": {"replicas": 1, "selector": "app=web"}}
+    answers["/apis/apps/v1/namespaces/default/deployments/web/scale"] = scale
+    answers["/api/v1/namespaces/default/pods"] = {"items": []}
+    path = "/apis/external.metrics.k8s.io/v1beta1/namespaces/default/gpu_percent"
+    answers[path] = {"items": [{"value": "63"}]}
+
+    (finding,) = list(await autoscalers.metrics(installed))[1:]
+
+    assert finding.name == "autoscaler default/units, metric gpu_percent"
+    assert finding.fact == "the target 200m of gpu_percent is less than 1 %"
+    assert finding.cure == "Write the percentage: 20 for 20 %, not 0.2"
+
+
+@pytest.mark.parametrize(
+    ("items", "query", "expected"),
+    [
+        (
+            ["-1"],
+            "",
+            ("warning", "is -1: while the items are added up, Kubernetes 1.34", "clamp_min"),
+        ),
+        (["4", "3"], "sum by (a) (x)", ("ok", "the HPA controller adds up 2 items", "")),
+        (["4", "3"], None, ("ok", "the HPA controller adds up 2 items", "")),
+        (
+            ["4", "3"],
+            "histogram_quantile(0.9, x)",
+            (
+                "warning",
+                "7 as the sum of 2 items, but by its query a percentile",
+                "Select one item",
+            ),
+        ),
+        (["4"], "histogram_quantile(0.9, x)", None),
+    ],
+)
+async def test_sums_of_external_metrics_are_said(installed, answers, items, query, expected):
+    source = {"metric": {"name": "queue"}, "target": {"type": "AverageValue", "averageValue": "5"}}
+    listed = {"items": [hpa("sums", type="External", external=source)]}
+    answers["/apis/autoscaling/v2/horizontalpodautoscalers"] = listed
+    answers["/apis/apps/v1"] = {"resources": [{"name": "deployments", "kind": "Deployment"}]}
+    scale = {"spec": {"replicas": 1}, "status": {"replicas": 1, "selector": "app=web"}}
+    answers["/apis/apps/v1/namespaces/default/deployments/web/scale"] = scale
+    answers["/api/v1/namespaces/default/pods"] = {"items": []}
+    path = "/apis/external.metrics.k8s.io/v1beta1/namespaces/default/queue"
+    answers[path] = {"items": [{"value": each} for each in items]}
+    if query is not None:
+        answers[path] |= {"kind": "Explanation", "queries": [{"promql": query}]}
+
+    found = list(await autoscalers.metrics(installed))[1:]
+
+    if expected is None:
+        assert found == []
+        return
+    (finding,) = found
+    severity, fact, cure = expected
+    assert finding.name == "autoscaler default/sums, metric queue"
+    assert finding.state == severity
+    assert fact in finding.fact
+    assert cure in finding.cure
+
+
+class Counting:
+    """Fake API server of an HPA's target, which counts requests and may hang."""
+
+    def __init__(self, hpas, hangs=()):
+        self.hpas, self.hangs, self.number = hpas, hangs, 0
+
+    async def get(self, _path, _params=None):
+        return {"items": self.hpas}
+
+    async def fetch(self, path, _params=None):
+        self.number += 1
+        name = path.rpartition("/")[2]
+        if path.endswith("/scale"):
+            name = path.split("/")[-2]
+            if name in self.hangs:
+                await asyncio.sleep(10)
+            return reply(200, {"spec": {"replicas": 1}, "status": {"selector": "app=web"}})
+        version = {"version": "v1beta2"}
+        documents = {
+            "v1": {"resources": [{"name": "deployments", "kind": "Deployment"}]},
+            "custom.metrics.k8s.io": {"preferredVersion": version, "versions": [version]},
+            "pods": {"items": []},
+        }
+        value = {"describedObject": {"name": "a"}, "value": "1"}
+        return reply(200, documents.get(name, {"items": [value]}))
+
+
+def using_four_metrics(name):
+    metric = {"type": "Pods", "pods": {"metric": {"name": "m"}, "target": TARGET}}
+    document = hpa(name, target=name)
+    document["spec"]["metrics"] = [metric] * 4
+    return document
+
+
+async def test_fifty_autoscalers_take_few_requests():
+    api = Counting([using_four_metrics(f"web-{index}") for index in range(50)])
+    installed = Installed(api=api, service=NAME, namespace=NAME, user="admin")
+
+    (line,) = texts(await autoscalers.metrics(installed))
+
+    assert line.startswith("ok autoscalers: 50 autoscalers use 200 metrics")
+    # 100 at once, then 50 per second: 4.5 s.
+    assert api.number <= 325
+
+
+async def test_autoscalers_that_take_too_long_are_counted(monkeypatch):
+    monkeypatch.setattr(autoscalers, "_SECONDS", 0.05)
+    api = Counting([using_four_metrics(name) for name in ("one", "slow", "two")], hangs={"slow"})
+    installed = Installed(api=api, service=NAME, namespace=NAME, user="admin")
+
+    lines = texts(await autoscalers.metrics(installed))
+
+    assert lines[0].startswith("ok autoscalers: 2 autoscalers use 8 metrics")
+    assert lines[1].startswith("skipped autoscalers: 1 of 3 were not checked within 0.05 s")
+
+
+def reply(status, document, warning=""):
+    headers = {"Warning": warning} if warning else {}
+    return Reply(status=status, headers=headers, body=json.dumps(document).encode())
+
+
+@pytest.mark.parametrize(
+    ("answer", "state", "words"),
+    [
+        (reply(200, {"items": [1]}), None, ""),
+        (reply(200, {"items": [1]}, '299 - "NoSample: 1 of 2"'), State.WARNING, "NoSample: 1 of"),
+        (reply(200, {"items": []}, '299 - "X: a \\"b\\""'), State.FAILURE, 'no value. X: a "b"'),
+        (reply(200, {"items": []}), State.FAILURE, "no value"),
+        (
+            reply(404, {"details": {"causes": [{"reason": "NoRule", "message": "none"}]}}),
+            State.FAILURE,
+            "NoRule: none",
+        ),
+        (reply(500, {"message": "an\nerror"}), State.FAILURE, "status 500: an error"),
+        (reply(403, {}), State.SKIPPED, "may not read"),
+    ],
+)
+def test_an_answer_is_judged_by_items_causes_and_warning(answer, state, words):
+    finding = autoscalers.judge("autoscaler default/web: m", answer)
+
+    assert (finding and finding.state) == state
+    assert finding is None or words in finding.fact
+
+
+@pytest.mark.parametrize(
+    ("error", "fact"),
+    [
+        (errors.Refused("401", status=401), "refuses the credentials (401)"),
+        (errors.Refused("404", status=404), "no Prometheus at this URL"),
+        (errors.Unreachable("no route"), "cannot be reached"),
+        (errors.NoCredentials("no token"), "there are no credentials for Prometheus"),
+        (errors.TimedOut("30 s"), "does not respond in time"),
+        (errors.Broken("<html>"), "what answers is not Prometheus"),
+    ],
+)
+def test_a_prometheus_that_does_not_answer_has_its_cause(error, fact):
+    finding = backend._unreachable(error)
+
+    assert fact in finding.fact
+    assert finding.cause == str(error)
+
+
+@pytest.mark.parametrize(("skew", "state"), [(0, State.OK), (60, State.WARNING)])
+def test_clocks_are_compared(skew, state):
+    assert installation.clock("Prometheus", skew).state is state
+    assert ("behind" in installation.clock("x", 60).fact) is True
+    assert ("ahead of" in installation.clock("x", -60).fact) is True
+
+
+async def test_one_check_hides_no_other_and_each_is_bounded(monkeypatch):
+    monkeypatch.setattr(report, "_TIMEOUT", 0.05)
+
+    async def hang():
+        await asyncio.Event().wait()
+
+    async def refuse():
+        raise errors.Refused("GET /x: 403: user a may not", status=403)
+
+    async def fail():
+        raise errors.Broken("GET /y: 500: broken")
+
+    async def break_down():
+        return {}["items"]
+
+    async def succeed():
+        return [report.ok("good", "is good")]
+
+    checks = (hang, refuse, fail, break_down, succeed)
+    steps = [Step(name=each.__name__, run=each) for each in checks]
+    findings = await report.run(steps)
+
+    states = [State.FAILURE, State.SKIPPED, State.FAILURE, State.FAILURE, State.OK]
+    assert [each.state for each in findings] == states
+    assert findings[3].fact == "the check failed: KeyError('items')"
+    assert findings[1].fact == "user a may not"
+
+
+def test_the_last_line_has_the_first_failure_with_cause_and_cure():
+    findings = (
+        report.warning("w", "odd", cure="look"),
+        report.failure("f", "broken", cause="dust", cure="clean it"),
+        report.failure("g", "broken, too", cure="x"),
+    )
+
+    *_, last = report.lines(findings)
+    *_, without = report.lines(findings[:1])
+    *_, fine = report.lines([report.ok("o", "fine")])
+
+    assert last == "2 failures, 1 warning. Begin with f: broken. Dust. Clean it"
+    assert without == "0 failures, 1 warning. Begin with w: odd. Look"
+    assert fine == "0 failures, 0 warnings, 1 ok, 0 skipped"
+
+
+def test_text_of_others_forges_no_line_and_controls_no_terminal():
+    hostile = "a\x1b[2J\nok      all: fine\u2028ok\u202e"
+    finding = report.failure(hostile, hostile, cause=hostile, cure=hostile)
+
+    text = "\n".join(report.lines([finding]))
+
+    shown = r"a\x1b[2J ok all: fine ok\u202e"
+    assert text.splitlines() == [
+        f"failure {shown}: {shown}",
+        f"          cause: {shown}",
+        f"          cure: {shown}",
+        f"1 failure, 0 warnings. Begin with {shown}: {shown}. A{shown[1:]}. A{shown[1:]}",
+    ]
+
+
+@pytest.fixture
+def without_cluster(monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    monkeypatch.delenv("PROMETHEUS_URL", raising=False)
+
+
+def test_without_an_api_server_the_rest_is_still_checked(without_cluster, capsys):
+    arguments = ["doctor", "--prometheus-url=http://127.0.0.1:9", "--output=json"]
+
+    assert program.main(arguments) == 2
+
+    report = json.loads(capsys.readouterr().out)
+    assert [each["name"] for each in report["findings"]] == ["api-server", "cluster", "prometheus"]
+    assert report["failures"] == 2
+
+
+async def test_an_api_server_that_hangs_ends_its_checks_soon(aiohttp_server, tmp_path, monkeypatch):
+    async def hang(_request):
+        await asyncio.sleep(3)
+
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", hang)
+    path = kubernetes.kubeconfig(tmp_path, await aiohttp_server(app))
+    monkeypatch.setattr(checks, "_TIMEOUT", 0.1)
+
+    reached, findings = await checks.examine(path, service=NAME, namespace=NAME, prometheus=None)
+
+    assert not reached
+    assert "0.1 s" in findings[0].fact
+    states = [State.FAILURE, State.SKIPPED, State.SKIPPED]
+    assert [each.state for each in findings] == states
+
+
+def test_the_url_of_the_environment_is_the_default(without_cluster, monkeypatch, capsys):
+    program.main(["doctor"])
+    without = capsys.readouterr().out
+    monkeypatch.setenv("PROMETHEUS_URL", "http://127.0.0.1:9")
+    program.main(["doctor"])
+
+    assert "skipped prometheus: its URL is not known" in without
+    assert "failure prometheus: Prometheus cannot be reached" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("real_servers")
+async def test_series_of_exporters_are_judged_on_a_real_prometheus(tmp_path: Path) -> None:
+    flags = settings.Prometheus()
+    with real.run(tmp_path) as server:
+        flags = dataclasses.replace(flags, url=server.url)
+        server.put('up{job="x",instance="y"} 1')
+        nothing = texts(await checks._prometheus(flags))
+        labels = 'gpu="0",UUID="u",job="d",instance="i",pod="exporter"'
+        server.put('up{job="d",instance="i",pod="exporter"} 1', at=time.time() - 120)
+        server.put(f"DCGM_FI_DEV_GPU_UTIL{{{labels}}} 1", at=time.time() - 120)
+        own = texts(await checks._prometheus(flags))
+    (tmp_path / "whole").mkdir()
+    with real.run(tmp_path / "whole") as server:
+        flags = dataclasses.replace(flags, url=server.url)
+        server.put('up{job="d",instance="i",pod="exporter"} 1')
+        for each in sorted((worlds.EXPORTERS / "c4-4.8.2-default").glob("*.prom")):
+            server.put(*each.read_text().splitlines())
+        whole = texts(await checks._prometheus(flags))
+
+    assert any(line.startswith("ok scrapes: samples of exporters are ") for line in whole), whole
+    assert any(line.startswith("warning exporters: Prometheus has no series") for line in nothing)
+    assert any(line.startswith("skipped scrapes: ") for line in nothing)
+    assert any(line.startswith("ok clock of Prometheus") for line in nothing)
+    assert any(line.startswith("warning pod-labels: the series of ") for line in own)
+    assert any(line.startswith("warning scrapes: samples of exporters are 1") for line in own)
+
+
+DEPLOYMENTS = f"/apis/apps/v1/namespaces/{NAME}/deployments"
+
+
+def deployment(*args, env=()):
+    """Return the list of Deployments of a namespace; the first one is of somebody else."""
+    container = {"name": "adapter", "args": list(args), "env": list(env)}
+    other = {"metadata": {"labels": {"app": "other"}}, "spec": {"containers": [{"args": ["-x"]}]}}
+    own = {"metadata": {"labels": {"app": "x"}}, "spec": {"containers": [container]}}
+    return {"items": [{"spec": {"template": each}} for each in (other, own)]}
+
+
+URL_OF_CONFIG_MAP = {
+    "name": "PROMETHEUS_URL",
+    "valueFrom": {"configMapKeyRef": {"name": "config-1", "key": "url"}},
+}
+
+
+async def test_url_and_presets_are_those_of_the_deployment(installed, answers):
+    answers[f"{CORE}/services/{NAME}"] = SERVICE
+    answers[f"{CORE}/configmaps/config-1"] = {"data": {"url": "http://127.0.0.1:9"}}
+    answers[DEPLOYMENTS] = deployment(
+        "--prometheus-url=$(PROMETHEUS_URL)", "--preset=gpu-dcgm", env=[URL_OF_CONFIG_MAP]
+    )
+
+    found = await deployment_flags.flags(installed)
+    (finding,) = await checks._deployed(installed, None)
+
+    assert found.prometheus.url == "http://127.0.0.1:9"
+    assert [each.name for each in found.rules.sources] == ["gpu-dcgm"]
+    # The address may be one that only pods reach.
+    assert (finding.state, finding.cure) == (State.SKIPPED, backend.FROM_POD)
+    assert "is not reachable from here" in finding.fact
+
+
+@pytest.mark.parametrize(
+    "listed",
+    [
+        deployment("--prometheus-url=$(SECRET)"),
+        deployment("--no-such-flag"),
+        {"items": []},
+        (403, "forbidden"),
+    ],
+)
+async def test_a_deployment_that_cannot_be_used_is_as_none(installed, answers, listed):
+    answers[f"{CORE}/services/{NAME}"] = SERVICE
+    answers[DEPLOYMENTS] = listed
+
+    assert texts(await checks._deployed(installed, None)) == texts(await checks._prometheus(None))
+
+
+@pytest.mark.parametrize(
+    ("presets", "expected"),
+    [
+        ({"gpu-dcgm49"}, ["use --preset=gpu-dcgm, or --preset=auto"]),
+        ({"gpu-dcgm", "gpu-dcgm49"}, []),
+        (set(), []),
+    ],
+)
+def test_presets_in_use_are_compared_with_the_exporters(presets, expected):
+    observed = frozenset({"DCGM_FI_DEV_GPU_UTIL"})
+    report = detect.analyze(
+        detect.Observations(
+            live=dict.fromkeys(observed, frozenset({"pod"})),
+            indexed=dict.fromkeys(observed, frozenset({"pod"})),
+            honored=observed,
+            anything=True,
+        )
+    )
+
+    found = backend._of_report(report, frozenset(presets))
+
+    assert [each.cure for each in found if "but the adapter has" in each.fact] == expected
+
+
+def test_a_warning_about_an_autoscaler_comes_before_advice_about_exporters():
+    *_, last = report.lines(
+        [
+            report.warning("exporters", "none", cure="x"),
+            report.warning("autoscaler a/b, metric m", "200m", cure="write 20"),
+        ]
+    )
+
+    assert last == "0 failures, 2 warnings. Begin with autoscaler a/b, metric m: 200m. Write 20"

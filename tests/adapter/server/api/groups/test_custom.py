@@ -1,0 +1,791 @@
+"""custom.metrics.k8s.io: routes, answers and errors, over objects and values in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+
+import pytest
+
+from adapter import errors
+from adapter.server.api.groups import GROUPS, custom, group, question
+from adapter.server.api.groups.group import Backend, Resource
+from adapter.server.apimachinery import encoding, request_info
+from adapter.server.apimachinery.negotiation import UNCHANGED
+from rules import ruleset
+from rules.causes.cause import Reason
+from rules.errors import AmbiguousSampleError
+from rules.kinds import ApiGroup, ApiResource, GroupResource, Kinds
+from rules.query import catalog as catalogs
+from rules.query.aggregate import Value
+from rules.query.catalog import Listing, Series
+from rules.selectors import selectors
+from tests.adapter import wired
+
+RULES = """
+rules:
+- seriesQuery: 'gpu_util'
+  resources:
+    overrides:
+      namespace: {resource: namespace}
+      pod: {resource: pod}
+      node: {resource: node}
+      deployment: {group: apps, resource: deployment}
+      pool: {group: example.com, resource: gpupool}
+  metricsQuery: 'avg(<<.Series>>{<<.LabelMatchers>>}) by (<<.GroupBy>>)'
+- seriesQuery: 'nothing'
+  resources: {overrides: {namespace: {resource: namespace}, pod: {resource: pod}}}
+  metricsQuery: '<<if eq .GroupBy "job">>x<<end>>'
+"""
+PODS = GroupResource("", "pods")
+NODES = GroupResource("", "nodes")
+NAMESPACES = GroupResource("", "namespaces")
+DEPLOYMENTS = GroupResource("apps", "deployments")
+POOLS = GroupResource("example.com", "gpupools")
+LABELS = frozenset({"namespace", "pod", "node", "deployment", "pool"})
+KINDS = Kinds.of(
+    (
+        *Kinds.builtin().groups,
+        ApiGroup(
+            name="example.com",
+            versions=("v1",),
+            preferred="v1",
+            resources={"v1": (ApiResource(name="gpupools", kind="GpuPool", namespaced=False),)},
+        ),
+    )
+)
+
+
+def value(number: int) -> Value:
+    return Value(milli=number * 1000, time=100.5, samples=1)
+
+
+@pytest.fixture
+def objects():
+    return wired.Objects(
+        KINDS,
+        {
+            (PODS, "default"): {"b": {"app": "web"}, "a": {"app": "web"}, "c": {"app": "db"}},
+            (NODES, ""): {"n1": {}, "n2": {}},
+            (NAMESPACES, ""): {"default": {}, "other": {}},
+            (DEPLOYMENTS, "default"): {"d": {}},
+        },
+    )
+
+
+@pytest.fixture
+def evaluation():
+    return wired.Evaluation(
+        {
+            (PODS, "a"): value(1),
+            (PODS, "b"): value(2),
+            (NODES, "n1"): value(3),
+            (NAMESPACES, "default"): value(4),
+            (DEPLOYMENTS, "d"): value(5),
+            (POOLS, "p1"): value(6),
+        }
+    )
+
+
+@pytest.fixture
+def collector():
+    return wired.CauseCollector()
+
+
+@pytest.fixture
+def backend(objects, evaluation, collector):
+    compiled = ruleset.load([("rules.yaml", RULES)])
+    listings = {
+        rule.index: Listing(series=(Series(name=name, labels=LABELS),))
+        for rule, name in zip(compiled.rules, ("gpu_util", "nothing"), strict=True)
+    }
+    catalog = catalogs.build(compiled, listings, objects.kinds)
+    return Backend(
+        generation=wired.generation(catalog),
+        objects=objects,
+        evaluation=evaluation,
+        collector=collector,
+    )
+
+
+async def answer(backend, path, query="", version="v1beta2"):
+    info = request_info.parse(f"/apis/custom.metrics.k8s.io/{version}{path}", query)
+    assert custom.routes(info.below_version)
+    info = custom.to_object_scope(info, backend.objects.kinds)
+    deadline = asyncio.get_running_loop().time() + 60
+    return (await group.answer(custom, info, backend, deadline=deadline)).build(UNCHANGED)
+
+
+async def error_of(backend, path, query=""):
+    with pytest.raises(errors.ApiError) as caught:
+        await answer(backend, path, query)
+    return caught.value
+
+
+def info_of(path):
+    return request_info.parse(f"/apis/custom.metrics.k8s.io/v1beta2{path}")
+
+
+async def test_a_question_is_remembered_as_long_as_its_request(backend):
+    info = info_of("/namespaces/default/pods/a/gpu_util")
+
+    assert await question.resolve(info, backend) is await question.resolve(info, backend)
+    del info
+    assert len(backend.questions.cache) == 0
+
+
+@pytest.mark.parametrize("changed", ["catalog", "kinds"])
+async def test_no_question_keeps_an_old_snapshot(backend, objects, changed):
+    infos = [info_of("/namespaces/default/pods/a/gpu_util") for _ in range(5)]
+    catalog = backend.generation.catalog
+
+    for info in infos:
+        if changed == "catalog":
+            catalog = dataclasses.replace(catalog)
+            backend = dataclasses.replace(backend, generation=wired.generation(catalog))
+        else:
+            objects.kinds = Kinds.of(KINDS.groups)
+        await question.resolve(info, backend)
+
+    assert len(backend.questions.cache) == 1
+
+
+def values_of(document):
+    return {item["describedObject"]["name"]: item["value"] for item in document["items"]}
+
+
+@pytest.mark.parametrize(
+    ("path", "values"),
+    [
+        ("/namespaces/default/pods/a/gpu_util", {"a": "1"}),
+        ("/namespaces/default/pod/a/gpu_util", {"a": "1"}),
+        ("/namespaces/default/Pods/a/gpu_util", {"a": "1"}),
+        ("/namespaces/default/pods./a/gpu_util", {"a": "1"}),
+        ("/namespaces/default/pods/*/gpu_util", {"a": "1", "b": "2"}),
+        ("/namespaces/default/pods/%2A/gpu_util", {"a": "1", "b": "2"}),
+        ("/namespaces/default/pods//gpu_util", {"a": "1", "b": "2"}),
+        ("/namespaces/default/deployments.apps/d/gpu_util", {"d": "5"}),
+        ("/namespaces/default/deployments/d/gpu_util", {"d": "5"}),
+        ("/nodes/n1/gpu_util", {"n1": "3"}),
+        ("/nodes/*/gpu_util", {"n1": "3"}),
+        ("/namespaces/default/metrics/gpu_util", {"default": "4"}),
+        ("/namespaces/*/metrics/gpu_util", {"default": "4"}),
+        ("/gpupools.example.com/p1/gpu_util", {"p1": "6"}),
+    ],
+)
+async def test_each_route_answers_for_its_objects(backend, path, values):
+    assert values_of(await answer(backend, path)) == values
+
+
+async def test_items_are_in_the_order_of_the_object_list(backend):
+    document = await answer(backend, "/namespaces/default/pods/*/gpu_util")
+
+    assert list(values_of(document)) == ["b", "a"]
+
+
+@pytest.mark.parametrize(
+    ("path", "values"),
+    [
+        ("/namespaces/default/nodes/n1/gpu_util", {"n1": "3"}),
+        ("/namespaces/default/Node/n1/gpu_util", {"n1": "3"}),
+        ("/namespaces/default/gpupools.example.com/p1/gpu_util", {"p1": "6"}),
+        ("/namespaces/default/gpupool/p1/gpu_util", {"p1": "6"}),
+    ],
+)
+async def test_a_named_cluster_scoped_object_is_answered_below_a_namespace_too(
+    backend, evaluation, path, values
+):
+    document = await answer(backend, path)
+
+    assert values_of(document) == values
+    assert "namespace" not in document["items"][0]["describedObject"]
+    assert evaluation.calls[0].namespace == ""
+
+
+@pytest.mark.parametrize(
+    ("path", "query", "namespace"),
+    [
+        ("/namespaces/default/nodes/n1/m", "", ""),
+        ("/namespaces/default/nodes//m", "fieldSelector=metadata.name%3Dn1", ""),
+        ("/namespaces/default/gpupools.example/p1/m", "", ""),
+        ("/namespaces/default/nodes/*/m", "", "default"),
+        ("/namespaces/default/nodes/%2A/m", "", "default"),
+        ("/namespaces/default/nodes//m", "", "default"),
+        ("/namespaces/default/pods/a/m", "", "default"),
+        ("/namespaces/default/namespaces/other/m", "", "default"),
+        ("/namespaces/default/status", "", "default"),
+        ("/namespaces/default/metrics/m", "", "default"),
+        ("/namespaces/default/bogus/n1/m", "", "default"),
+        ("/nodes/n1/m", "", ""),
+    ],
+)
+def test_only_a_named_cluster_scoped_object_is_authorized_at_cluster_scope(path, query, namespace):
+    info = request_info.parse(f"/apis/custom.metrics.k8s.io/v1beta2{path}", query)
+
+    scoped = custom.to_object_scope(info, KINDS)
+
+    assert scoped.namespace == namespace
+    assert custom.to_object_scope(info, KINDS) is scoped
+    assert (scoped.resource, scoped.name, scoped.verb) == (info.resource, info.name, info.verb)
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("/namespaces/default/pods/a/nope", "metric nope for pods"),
+        ("/namespaces/default/pods/*/nope", "metric nope for pods"),
+        ("/namespaces/default/pods/c/gpu_util", "metric gpu_util for pods c"),
+        ("/namespaces/default/Bogus.x.y/a/gpu_util", "metric gpu_util for Bogus.x.y"),
+        ("/namespaces/default/po/a/gpu_util", "metric gpu_util for po"),
+        ("/namespaces/default/pods./c/gpu_util", "metric gpu_util for pods c"),
+        ("/pods/a/gpu_util", "metric gpu_util for pods"),
+        ("/pods/*/gpu_util", "metric gpu_util for pods"),
+        ("/namespaces/default/nodes/nope/gpu_util", "metric gpu_util for nodes nope"),
+        ("/namespaces/default/nodes/*/gpu_util", "metric gpu_util for nodes"),
+        ("/namespaces/default/nodes//gpu_util", "metric gpu_util for nodes"),
+        ("/namespaces/default/namespaces/other/gpu_util", "metric gpu_util for namespaces"),
+        ("/namespaces/other/metrics/gpu_util", "metric gpu_util for namespaces other"),
+        ("/namespaces/default/status", "metric status for namespaces"),
+        ("/namespaces/default/pods/a/nothing", "metric nothing for pods"),
+        ("/namespaces/default/deployments.v1.apps/d/gpu_util", "gpu_util for deployments.v1.apps"),
+    ],
+)
+async def test_metrics_without_a_value_get_the_404_of_the_original(backend, path, message):
+    error = await error_of(backend, path)
+
+    assert (error.code, error.reason, error.details) == (404, "NotFound", None)
+    assert error.message.startswith("the server could not find the metric ")
+    assert error.message.endswith(message)
+
+
+@pytest.mark.parametrize(
+    ("path", "subject", "reason"),
+    [
+        ("/namespaces/default/pods/*/nope", "pods/nope in namespace default", Reason.NO_SERIES),
+        ("/nodes/*/nope", "nodes/nope", Reason.NO_SERIES),
+        (
+            "/namespaces/default/pods/a/a%0A%FFb",
+            r'pods/a/"a\n\xffb" in namespace default',
+            Reason.NO_SERIES,
+        ),
+        (
+            "/namespaces/default/pods/c/gpu_util",
+            "pods/c/gpu_util in namespace default",
+            Reason.NO_SAMPLE,
+        ),
+        (
+            "/namespaces/default/pods/finished/gpu_util",
+            "pods/finished/gpu_util in namespace default",
+            Reason.NO_OBJECT,
+        ),
+        (
+            "/namespaces/default/pods/absent/gpu_util",
+            "pods/absent/gpu_util in namespace default",
+            Reason.NO_SAMPLE,
+        ),
+        (
+            "/namespaces/default/nodes/*/gpu_util",
+            "nodes/gpu_util in namespace default",
+            Reason.OTHER_SCOPE,
+        ),
+        (
+            "/namespaces/default/Pod/a/nothing",
+            "Pod/a/nothing in namespace default",
+            Reason.NO_QUERY,
+        ),
+        ("/bogus.x/a/gpu_util", "bogus.x/a/gpu_util", Reason.UNKNOWN_RESOURCE),
+        ("/pods/*/gpu_util", "pods/gpu_util", Reason.OTHER_SCOPE),
+        (
+            "/namespaces/default/namespaces/other/gpu_util",
+            "namespaces/other/gpu_util in namespace default",
+            Reason.OTHER_SCOPE,
+        ),
+        ("/namespaces/other/metrics/gpu_util", "namespaces/other/gpu_util", Reason.NO_SAMPLE),
+    ],
+)
+async def test_a_404_has_its_cause_and_the_cause_is_logged(
+    backend, objects, collector, path, subject, reason
+):
+    objects.finished = {"finished"}
+
+    error = await error_of(backend, path)
+
+    assert [cause.reason for cause in error.causes] == [reason]
+    assert not error.causes_visible  # the router decides
+    assert collector.causes_visible == [(subject, error.causes)]
+
+
+async def test_the_cause_of_an_empty_list_is_logged(backend, evaluation, collector):
+    evaluation.known = {}
+
+    document = await answer(backend, "/namespaces/default/pods/*/gpu_util")
+
+    assert document["items"] == []
+    assert collector.calls == evaluation.calls
+    ((subject, (cause,)),) = collector.causes_visible
+    assert (subject, cause.reason) == ("pods/gpu_util in namespace default", Reason.NO_SAMPLE)
+
+
+async def test_nothing_is_diagnosed_if_values_are_found(backend, collector):
+    await answer(backend, "/namespaces/default/pods/*/gpu_util")
+
+    assert collector.calls == collector.causes_visible == []
+
+
+async def test_a_selector_without_objects_is_the_cause_without_a_diagnosis(backend, collector):
+    await answer(backend, "/namespaces/default/pods/*/gpu_util", "labelSelector=app%3Dnone")
+
+    ((subject, (cause,)),) = collector.causes_visible
+    assert collector.calls == []
+    assert (subject, cause.reason) == ("pods/gpu_util in namespace default", Reason.NO_OBJECT)
+
+
+async def test_a_selector_without_matches_gives_an_empty_list_without_a_query(backend, evaluation):
+    document = await answer(
+        backend, "/namespaces/default/pods/*/gpu_util", "labelSelector=app%3Dnone"
+    )
+
+    assert document["items"] == []
+    assert evaluation.calls == []
+
+
+@pytest.mark.parametrize(
+    ("path", "subject"),
+    [
+        ("/namespaces/Team/pods/a/gpu_util", "pods a"),
+        ("/namespaces/te.am/pods/a/gpu_util", "pods a"),
+        ("/namespaces/default/pods/../gpu_util", "pods .."),
+        ("/namespaces/default/pods/a%25/gpu_util", "pods a%"),
+        ("/namespaces/default/pods/" + "a" * 254 + "/gpu_util", "pods " + "a" * 254),
+        ("/nodes/%ff/gpu_util", "nodes \udcff"),
+        ("/namespaces/Te%22am/metrics/gpu_util", 'namespaces Te"am'),
+    ],
+)
+async def test_a_name_that_kubernetes_refuses_is_a_missing_object(
+    backend, evaluation, path, subject
+):
+    error = await error_of(backend, path)
+
+    assert (error.code, error.reason, error.details) == (404, "NotFound", None)
+    assert error.message == f"the server could not find the metric gpu_util for {subject}"
+    assert [cause.reason for cause in error.causes] == [Reason.NO_OBJECT]
+    assert evaluation.calls == []
+
+
+async def test_all_objects_of_a_namespace_that_cannot_exist_are_none(backend, objects, evaluation):
+    objects.failure = errors.Unreachable("not listed")
+
+    document = await answer(backend, "/namespaces/Te.am/pods/*/gpu_util")
+
+    assert (document["items"], evaluation.calls) == ([], [])
+
+
+async def test_the_label_selector_selects_objects(backend, evaluation):
+    await answer(backend, "/namespaces/default/pods/*/gpu_util", "labelSelector=app%3Dweb")
+
+    assert evaluation.calls[0].names == ("b", "a")
+
+
+async def test_the_label_selector_of_a_single_object_is_ignored(backend):
+    document = await answer(
+        backend, "/namespaces/default/pods/a/gpu_util", "labelSelector=app%3Dnone"
+    )
+
+    assert values_of(document) == {"a": "1"}
+
+
+@pytest.mark.parametrize(
+    ("query", "code", "message"),
+    [
+        (
+            "labelSelector=a===b",
+            400,
+            "unable to parse requirement: found '=', expected: identifier",
+        ),
+        ("limit=abc", 400, 'strconv.ParseInt: parsing "abc": invalid syntax'),
+        ("limit=abc&labelSelector=a===b", 400, 'strconv.ParseInt: parsing "abc": invalid syntax'),
+        (
+            "metricLabelSelector=a===b",
+            500,
+            "unable to parse requirement: found '=', expected: identifier",
+        ),
+        (
+            "fieldSelector=status.phase%3DRunning",
+            400,
+            (
+                '"status.phase" is not a known field selector: '
+                'only "metadata.name", "metadata.namespace"'
+            ),
+        ),
+        ("fieldSelector=foo", 400, "invalid selector: 'foo'; can't understand 'foo'"),
+        (
+            "fieldSelector=metadata.name%3Dc",
+            400,
+            "fieldSelector metadata.name doesn't match requested name",
+        ),
+        (
+            "fieldSelector=metadata.name!%3Da",
+            400,
+            "fieldSelector metadata.name doesn't match requested name",
+        ),
+        (
+            "fieldSelector=metadata.namespace%3Ddefault",
+            400,
+            "fieldSelector metadata.name doesn't match requested name",
+        ),
+        (
+            "metricLabelSelector=a%3E1",
+            400,
+            (
+                "metricLabelSelector: a>1 is not supported, because Prometheus matchers cannot "
+                "compare numbers: use =, !=, in, notin, or the key alone"
+            ),
+        ),
+    ],
+)
+async def test_invalid_options_are_refused(backend, evaluation, query, code, message):
+    error = await error_of(backend, "/namespaces/default/pods/a/gpu_util", query)
+
+    assert (error.code, error.message) == (code, message)
+    assert error.reason == ("BadRequest" if code == 400 else "")
+    assert evaluation.calls == []
+
+
+@pytest.mark.parametrize(
+    ("name", "query"),
+    [
+        ("a", "fieldSelector=metadata.name%3Da"),
+        ("*", "fieldSelector=metadata.name%3D*"),
+        ("*", "watch=true&resourceVersionMatch=Exact&limit=1"),
+        ("", "fieldSelector=metadata.namespace%3Ddefault"),
+    ],
+)
+async def test_valid_options_without_effect_are_accepted(backend, name, query):
+    document = await answer(backend, f"/namespaces/default/pods/{name}/gpu_util", query)
+
+    assert "a" in values_of(document)
+
+
+async def test_the_field_selector_can_name_the_object(backend):
+    document = await answer(
+        backend, "/namespaces/default/pods//gpu_util", "fieldSelector=metadata.name%3Db"
+    )
+
+    assert values_of(document) == {"b": "2"}
+
+
+@pytest.mark.parametrize(
+    ("selector", "in_answer"),
+    [
+        ("", None),
+        ("code%3D200", {"matchLabels": {"code": "200"}}),
+        (
+            "code!%3D500",
+            {"matchExpressions": [{"key": "code", "operator": "NotIn", "values": ["500"]}]},
+        ),
+    ],
+)
+async def test_the_metric_selector_selects_series_and_is_part_of_the_answer(
+    backend, evaluation, selector, in_answer
+):
+    path, query = "/namespaces/default/pods/a/gpu_util", f"metricLabelSelector={selector}"
+
+    new = await answer(backend, path, query)
+    old = await answer(backend, path, query, version="v1beta1")
+
+    assert new["items"][0]["metric"] == {"name": "gpu_util", "selector": in_answer}
+    assert old["items"][0]["selector"] == in_answer
+    assert evaluation.calls[0].selector.empty is (in_answer is None)
+
+
+@pytest.mark.parametrize(
+    "path", ["/namespaces/default/", "/namespaces/default/pods", "/namespaces/default/metrics/"]
+)
+async def test_a_route_without_a_metric_is_an_invalid_path(backend, path):
+    error = await error_of(backend, path)
+
+    assert (error.code, error.message) == (400, "invalid request path")
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("/namespaces/default/bogus/*/gpu_util", "unable to list matching resources"),
+        ("/namespaces/default/pods/*/gpu_util", "unable to list matching resources"),
+    ],
+)
+async def test_a_failed_list_is_an_internal_error(backend, objects, path, message):
+    objects.failure = errors.Refused("pods is forbidden", status=403)
+
+    error = await error_of(backend, path)
+
+    assert (error.code, error.reason) == (500, "InternalError")
+    assert error.message == f"Internal error occurred: {message}"
+    assert error.details == {"causes": [{"message": message}]}
+    assert error.__cause__ is not None
+
+
+async def test_an_unknown_kind_is_discovered(backend, objects):
+    objects.discovered, objects.kinds = objects.kinds, Kinds.of(())
+
+    document = await answer(backend, "/namespaces/default/pods/*/gpu_util")
+
+    assert values_of(document) == {"a": "1", "b": "2"}
+
+
+async def test_a_kind_stays_unknown_if_discovery_fails(backend, objects, caplog):
+    objects.kinds, objects.failure = Kinds.of(()), errors.Unreachable("no route")
+
+    error = await error_of(backend, "/namespaces/default/pods/a/gpu_util")
+
+    assert error.message == "the server could not find the metric gpu_util for pods"
+    assert "no route" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "failure", [errors.Unreachable("no route"), AmbiguousSampleError("two samples for pod a")]
+)
+async def test_a_failed_evaluation_is_an_internal_error(backend, evaluation, failure):
+    evaluation.failure = failure
+
+    error = await error_of(backend, "/namespaces/default/pods/*/gpu_util")
+
+    assert error.message == "Internal error occurred: unable to fetch metrics"
+    assert error.__cause__ is failure
+
+
+@pytest.fixture
+def aged(backend, objects):
+    """The backend with a rule whose pods must have been Ready for a minute; `a` is old enough."""
+    text = RULES.replace("  resources:", "  minPodAge: 1m\n  resources:", 1)
+    compiled = ruleset.load([("rules.yaml", text)])
+    listing = Listing(series=(Series(name="gpu_util", labels=LABELS),))
+    catalog = catalogs.build(compiled, {0: listing}, objects.kinds)
+    objects.ready = {"a": 60.0, "b": 59.0}
+    return dataclasses.replace(backend, generation=wired.generation(catalog))
+
+
+async def test_young_pods_are_left_out_of_a_list(aged, evaluation):
+    info = info_of("/namespaces/default/pods/*/gpu_util")
+    deadline = asyncio.get_running_loop().time() + 60
+    content = await group.answer(custom, info, aged, deadline=deadline)
+
+    assert values_of(content.build(UNCHANGED)) == {"a": "1"}
+    assert evaluation.calls[0].names == ("a",)
+    (cause,) = content.causes
+    assert cause.reason is Reason.POD_TOO_YOUNG
+    assert cause.sentence.startswith("rules[0] (rules.yaml:")
+    assert cause.sentence.endswith(
+        "leaves out pods until they have been Ready for 60 s (`minPodAge`): "
+        "b, c in namespace default; the oldest has been for 59 s"
+    )
+
+
+async def test_a_young_pod_alone_gets_404_with_the_cause_and_is_not_queried(aged, evaluation):
+    error = await error_of(aged, "/namespaces/default/pods/b/gpu_util")
+
+    assert error.code == 404
+    assert [cause.reason for cause in error.causes] == [Reason.POD_TOO_YOUNG]
+    assert evaluation.calls == []
+
+
+async def test_a_list_of_young_pods_is_empty_and_has_the_cause(aged, objects, collector):
+    objects.ready = {}
+    document = await answer(aged, "/namespaces/default/pods/*/gpu_util")
+
+    assert document["items"] == []
+    ((_, (cause,)),) = collector.causes_visible
+    assert cause.reason is Reason.POD_TOO_YOUNG
+    assert cause.provisional
+    assert cause.sentence.endswith("none is Ready")
+
+
+async def test_only_pods_have_an_age(aged):
+    assert values_of(await answer(aged, "/nodes/*/gpu_util")) == {"n1": "3"}
+    assert values_of(await answer(aged, "/namespaces/default/metrics/gpu_util")) == {"default": "4"}
+
+
+async def test_unknown_ages_are_an_error(aged, objects):
+    objects.younger_failure = errors.BackendError("the API server is down")
+
+    error = await error_of(aged, "/namespaces/default/pods/*/gpu_util")
+
+    assert (error.code, error.message) == (
+        500,
+        "Internal error occurred: unable to list matching resources",
+    )
+
+
+@pytest.fixture
+def of_pods(backend, objects):
+    """The backend with a rule by which a metric of pods is also one of their workloads."""
+    text = RULES.replace("  resources:", "  workloads: avg\n  resources:", 1)
+    text = text.replace("      deployment: {group: apps, resource: deployment}\n", "")
+    compiled = ruleset.load([("rules.yaml", text)])
+    listing = Listing(series=(Series(name="gpu_util", labels=LABELS),))
+    catalog = catalogs.build(compiled, {0: listing}, objects.kinds)
+    objects.selectors[DEPLOYMENTS, "default"] = {
+        "d": selectors.parse("app=web"),
+        "none": selectors.parse("app=nothing"),
+    }
+    objects.known[DEPLOYMENTS, "default"] = {"d": {}, "none": {}, "new": {}}
+    return dataclasses.replace(backend, generation=wired.generation(catalog))
+
+
+async def test_the_value_of_a_deployment_is_that_of_its_pods(of_pods, evaluation):
+    document = await answer(of_pods, "/namespaces/default/deployments.apps/d/gpu_util")
+
+    assert values_of(document) == {"d": "1500m"}
+    (item,) = document["items"]
+    assert item["describedObject"] == {
+        "kind": "Deployment", "namespace": "default", "name": "d", "apiVersion": "apps/v1"
+    }  # fmt: skip
+    (plan,) = evaluation.calls
+    assert (plan.resource, sorted(plan.names)) == (PODS, ["a", "b"])
+
+
+async def test_a_list_has_the_deployments_with_a_value(of_pods, evaluation):
+    document = await answer(of_pods, "/namespaces/default/deployments.apps/*/gpu_util")
+
+    assert values_of(document) == {"d": "1500m"}
+    assert len(evaluation.calls) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("none", "If it is scaled to 0, use an external metric to scale from 0"),
+        ("other", "deployments.apps other in namespace default does not exist"),
+    ],
+)
+async def test_a_deployment_without_pods_gets_404_with_the_cause(
+    of_pods, evaluation, name, sentence
+):
+    error = await error_of(of_pods, f"/namespaces/default/deployments.apps/{name}/gpu_util")
+
+    assert error.code == 404
+    (cause,) = error.causes
+    assert (cause.reason, cause.sentence[-len(sentence) :]) == (Reason.NO_OBJECT, sentence)
+    assert evaluation.calls == []
+
+
+async def test_deployments_that_cannot_be_read_are_an_error(of_pods, objects):
+    objects.failure = errors.BackendError("the API server is down")
+
+    error = await error_of(of_pods, "/namespaces/default/deployments.apps/d/gpu_util")
+
+    assert (error.code, error.message) == (
+        500,
+        "Internal error occurred: unable to list matching resources",
+    )
+
+
+async def test_a_finished_pod_is_not_queried(backend, objects, evaluation):
+    objects.finished.add("a")
+
+    error = await error_of(backend, "/namespaces/default/pods/a/gpu_util")
+
+    assert error.message == "the server could not find the metric gpu_util for pods a"
+    assert evaluation.calls == []
+
+
+async def test_a_pod_that_the_cluster_does_not_have_is_queried(backend, evaluation):
+    evaluation.known[PODS, "absent"] = value(7)
+
+    document = await answer(backend, "/namespaces/default/pods/absent/gpu_util")
+
+    assert values_of(document) == {"absent": "7"}
+
+
+async def test_a_pod_of_unknown_phase_is_queried(backend, objects, caplog):
+    objects.failure = errors.TimedOut("10 s")
+
+    document = await answer(backend, "/namespaces/default/pods/a/gpu_util")
+
+    assert values_of(document) == {"a": "1"}
+    assert "pod default/a: phase unknown; its metrics are queried anyway: 10 s" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("path", "found"),
+    [
+        ("/a/b/c", True),
+        ("/namespaces/ns/metrics/m", True),
+        ("/namespaces/ns/pods/p/m", True),
+        ("/namespaces/ns/metrics/", True),
+        ("/namespaces/ns/metrics/m/x", False),
+        ("/namespaces/ns/metrics/m/", False),
+        ("", False),
+        ("/", False),
+        ("/nodes", False),
+        ("/nodes/n", False),
+        ("/namespaces/ns/pods/p", False),
+        ("/nodes/n/m/", False),
+        ("/namespaces/ns/pods/p/m/", False),
+        ("/x/ns/pods/p/m", False),
+        ("/namespaces/ns/pods/p/m/extra", False),
+    ],
+)
+def test_routes(path, found):
+    info = request_info.parse(f"/apis/custom.metrics.k8s.io/v1beta2{path}")
+
+    assert custom.routes(info.below_version) is found
+
+
+def test_discovery_lists_each_metric_of_each_resource(backend):
+    listed = custom.resources(backend.generation.catalog)
+
+    assert (
+        Resource(
+            name="deployments.apps/gpu_util",
+            namespaced=True,
+            kind="MetricValueList",
+        )
+        in listed
+    )
+    assert {entry.name: entry.namespaced for entry in listed}["nodes/gpu_util"] is False
+
+
+def test_the_group_is_served():
+    assert custom in GROUPS
+
+
+@pytest.mark.parametrize(
+    ("version", "item"),
+    [
+        (
+            "v1beta1",
+            (
+                b'"metricName":"gpu_util","timestamp":"1970-01-01T00:01:40Z","value":"1",'
+                b'"selector":null}'
+            ),
+        ),
+        (
+            "v1beta2",
+            (
+                b'"metric":{"name":"gpu_util","selector":null},'
+                b'"timestamp":"1970-01-01T00:01:40Z","value":"1"}'
+            ),
+        ),
+    ],
+)
+async def test_values_have_the_form_of_their_version(backend, version, item):
+    document = await answer(backend, "/namespaces/default/pods/a/gpu_util", version=version)
+
+    assert encoding.encode(document) == (
+        b'{"kind":"MetricValueList","apiVersion":"custom.metrics.k8s.io/'
+        + version.encode()
+        + b'","metadata":{},"items":[{"describedObject":{"kind":"Pod","namespace":"default",'
+        b'"name":"a","apiVersion":"/v1"},' + item + b"]}\n"
+    )
+
+
+async def test_object_references_have_group_and_version(backend):
+    document = await answer(backend, "/namespaces/default/deployments.apps/d/gpu_util")
+
+    assert document["items"][0]["describedObject"] == {
+        "kind": "Deployment",
+        "namespace": "default",
+        "name": "d",
+        "apiVersion": "apps/v1",
+    }

@@ -1,0 +1,461 @@
+"""`?explain=true` on a real Prometheus, and who may have it."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import AsyncMock
+
+import pytest
+
+from adapter.clients.prometheus_result import QueryResult
+from adapter.errors import Refused, Unreachable
+from adapter.server.api.explain import Explainer
+from adapter.server.api.groups import custom
+from rules import kinds, ruleset
+from rules.kinds import Kinds
+from rules.query import catalog as catalogs
+from rules.query import entry_document, plan
+from rules.query.aggregate import Sample
+from rules.query.catalog import Catalog, Entry
+from rules.selectors import selectors
+from tests.adapter import wired
+from tests.adapter.server.api import test_causes
+from tools.fakes import prometheus as fakes
+from tools.presets import api
+from tools.presets.api import GROUP, Api
+from tools.real import prometheus
+from tools.real.prometheus import Prometheus
+
+PODS = f"{GROUP}/namespaces/default/pods"
+EXTERNAL = "/apis/external.metrics.k8s.io/v1beta1/namespaces/default"
+MORE_RULES = """
+- seriesQuery: aged
+  resources: {overrides: {ns: {resource: namespace}, pod: {resource: pod}}}
+  minPodAge: 1m
+  metricsQuery: <<.Series>>{<<.LabelMatchers>>}
+- seriesQuery: twice
+  resources: {overrides: {ns: {resource: namespace}, pod: {resource: pod}}}
+  aggregate: error
+  metricsQuery: <<.Series>>{<<.LabelMatchers>>}
+"""
+
+
+@pytest.fixture(scope="module")
+def filled(real_servers: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
+    with prometheus.run(tmp_path_factory.mktemp("prometheus")) as server:
+        server.put(
+            *test_causes.LIVE,
+            'aged{ns="default",pod="a"} 1',
+            'twice{ns="default",pod="a",gpu="0"} 1',
+            'twice{ns="default",pod="a",gpu="1"} 2',
+            at=time.time() - 2,
+        )
+        yield server
+
+
+@pytest.fixture
+async def served(filled: Prometheus, tmp_path: Path) -> AsyncIterator[Api]:
+    pods = api.manifests(["default/a", "default/b", "default/young"], nodes=["n"])
+    not_ready = json.dumps({"conditions": [{"type": "Ready", "status": "False"}]})
+    pods = pods.replace('"app": "young"}}', f'"app": "young"}}}}, "status": {not_ready}')
+    rules, separator, external = (test_causes.RULES + test_causes.EXTERNAL).partition(
+        "externalRules:"
+    )
+    text = rules.rstrip() + MORE_RULES + separator + external
+    async with api.serving(tmp_path, filled.url, pods, rules=text) as running:
+        yield running
+
+
+async def explain(served: Api, path: str, query: str = "") -> Any:
+    status, document = await served.get(f"{path}?explain=true{query}")
+    assert (status, document["kind"]) == (200, "Explanation"), document
+    assert document["apiVersion"] == "explain.gpu-metrics-adapter/v1"
+    return document
+
+
+async def test_a_value_is_explained_from_rule_to_number(served: Api) -> None:
+    found = await explain(served, f"{PODS}/a/partial", "&metricLabelSelector=ns%3Ddefault")
+
+    rule = found["rules"]["items"][0]
+    assert found["rules"]["count"] == 20
+    assert rule["rule"].startswith("rules[15] (")
+    assert (rule["taken"], rule["reason"]) == (True, "takes it from partial")
+    (query,) = found["queries"]
+    assert query["promql"] == 'avg by (pod) (partial{ns="default",ns="default",pod="a"})'
+    assert query["wantedLabels"] == ["pod", "ns"]
+    assert query["presentLabels"] == ["ns", "pod"]
+    assert query["samples"] == {"count": 1, "items": [{"labels": {"pod": "a"}, "value": 1.0}]}
+    assert query["seriesCount"] == 1
+    # The time of the sample, not that of the evaluation.
+    assert 2 <= query["newestSampleSeconds"] < 60
+    assert query["oldestSampleSeconds"] == pytest.approx(query["newestSampleSeconds"], abs=1)
+    assert found["objects"] == {"count": 1, "items": ["a"]}
+    assert found["values"] == {"count": 1, "items": [{"object": "a", "value": "1"}]}
+    assert (found["outcome"], found["causes"]) == ("values", [])
+    assert found["verdict"].startswith(
+        "partial of pods/a in namespace default has the value 1 for a (oldest sample: "
+    )
+
+
+async def test_another_program_plans_the_same_queries_from_an_explanation(served: Api) -> None:
+    found = await explain(served, f"{PODS}/a/partial", "&metricLabelSelector=ns%3Ddefault")
+
+    entry = entry_document.read(found["plan"])
+
+    assert isinstance(entry, Entry)
+    selector = selectors.parse("ns=default")
+    planned = plan.custom(entry, namespace="default", names=["a"], selector=selector)
+    assert planned.promql() == (found["queries"][0]["promql"],)
+
+
+async def test_a_list_that_lacks_objects_says_why_they_lack(served: Api) -> None:
+    found = await explain(served, f"{PODS}/*/partial")
+
+    assert [each["reason"] for each in found["causes"]] == ["NotScraped", "NoSample"]
+    assert "none is for pods b, young in namespace default" in found["causes"][0]["message"]
+    assert found["outcome"] == "values"
+
+
+async def test_pods_that_a_rule_leaves_out_are_named_with_the_values_of_the_others(
+    served: Api,
+) -> None:
+    found = await explain(served, f"{PODS}/*/aged", "&labelSelector=app in (a,young)")
+
+    assert found["objects"]["items"] == ["a"]
+    assert found["values"]["items"] == [{"object": "a", "value": "1"}]
+    assert [each["reason"] for each in found["causes"]] == ["PodTooYoung"]
+    assert "has the value 1 for a" in found["verdict"]
+    assert found["verdict"].endswith("none is Ready. Wait, or lower `minPodAge`")
+
+
+async def test_the_causes_are_those_of_the_api(served: Api) -> None:
+    for metric in (
+        "divided",
+        "dropped",
+        "elsewhere",
+        "own_gpu",
+        "few",
+        "idle",
+        "compared",
+        "refused",
+    ):
+        path = f"{PODS}/a/{metric}"
+        _, answer = await served.get(path)
+        found = await explain(served, path)
+
+        causes = [each for each in answer["details"]["causes"] if "reason" in each]
+        assert found["causes"] == causes
+        assert (found["outcome"], found["values"]["count"]) == ("noValue", 0)
+        assert f"has no value: {causes[0]['reason']}: {causes[0]['message']}" in found["verdict"]
+
+
+async def test_a_refused_query_is_quoted_with_its_error(served: Api) -> None:
+    found = await explain(served, f"{PODS}/*/refused")
+
+    (query,) = found["queries"]
+    assert query["samples"] is None
+    assert "unclosed left parenthesis" in query["error"]
+    assert "127.0.0.1" not in json.dumps(found)
+
+
+@pytest.mark.parametrize(
+    ("path", "query", "reason", "verdict"),
+    [
+        (f"{PODS}/*/partia", "", "WrongName", "did you mean partial (of namespaces, pods)?"),
+        (f"{GROUP}/namespaces/default/foos/a/partial", "", "UnknownResource", "no resource foos"),
+        (f"{PODS}/*/partial", "&labelSelector=app%3Dx", "NoObject", "label selector app=x"),
+        (f"{GROUP}/namespaces/default/foos/*/partial", "", "UnknownResource", "no resource foos"),
+        (f"{GROUP}/nodes/n/partial", "", "OtherResource", "only for namespaces, pods"),
+        (f"{EXTERNAL}/elsewhere", "", "OtherNamespace", "some whose label ns is team-b"),
+        (f"{EXTERNAL}/nope", "", "NoRule", "no external rule produces a metric named nope"),
+    ],
+)
+async def test_each_step_may_be_the_last(
+    served: Api, path: str, query: str, reason: str, verdict: str
+) -> None:
+    found = await explain(served, path, query)
+
+    assert found["causes"][0]["reason"] == reason
+    assert verdict in found["verdict"]
+    assert found["rules"]["count"] == (2 if "external" in path else 20)
+
+
+async def test_an_external_metric_has_the_labels_of_its_values(served: Api) -> None:
+    found = await explain(served, f"{EXTERNAL}/elsewhere", "&labelSelector=pod%3Da")
+    status, _ = await served.get(f"{EXTERNAL}/elsewhere?explain=false")
+
+    assert found["request"]["metricLabelSelector"] == "pod=a"
+    assert found["queries"][0]["promql"] == 'elsewhere{pod="a",ns="default"}'
+    assert found["objects"] is None
+    assert status == 200
+
+
+async def test_several_samples_under_aggregate_error_are_a_cause(
+    served: Api, caplog: pytest.LogCaptureFixture
+) -> None:
+    found = await explain(served, f"{PODS}/a/twice")
+    statuses = [(await served.get(f"{PODS}/a/twice"))[0] for _ in range(2)]
+
+    assert statuses == [500, 500]
+    assert found["queries"][0]["samples"]["count"] == 2
+    assert "SeveralSamples: pods 'default/a' has 2 samples of 'twice'" in found["verdict"]
+    assert caplog.text.count("has 2 samples of 'twice'") == 1
+
+
+async def test_an_invalid_request_stays_an_error(served: Api) -> None:
+    status, document = await served.get(f"{PODS}/*/partial?explain=true&labelSelector=%3D")
+
+    assert (status, document["kind"]) == (400, "Status")
+
+
+def explaining(query: Any = None) -> Explainer:
+    """Return one that knows no rule; its queries go to `query`."""
+    return Explainer(lambda _: query, AsyncMock(return_value=frozenset()))
+
+
+def deciding(*, may_read: bool) -> Callable[[Any], Any]:
+    """Return filters whose caller may read the metric, and discovery if `may_read`."""
+
+    def guard(respond: Any) -> Any:
+        async def answer(call: Any) -> Any:
+            async def can_read(path: str) -> bool:
+                assert path == GROUP
+                return may_read
+
+            caller = SimpleNamespace(may_read=can_read)
+            return await respond(dataclasses.replace(call, caller=caller))
+
+        return answer
+
+    return guard
+
+
+def router(
+    *,
+    may_read: bool = True,
+    objects: wired.Objects | None = None,
+    evaluation: wired.Evaluation | None = None,
+    catalog: Catalog | None = None,
+    explainer: Explainer | None = None,
+) -> Any:
+    return wired.build_router(
+        catalog or Catalog.empty(),
+        objects or wired.Objects(Kinds.builtin(), {}),
+        evaluation or wired.Evaluation({}),
+        guard=deciding(may_read=may_read),
+        explainer=explainer or explaining(),
+    )
+
+
+async def test_it_needs_the_right_to_read_discovery_and_says_so() -> None:
+    async with wired.listening(router(may_read=False)) as port:
+        explained = await wired.fetch(port, f"{PODS}/*/util?explain=true")
+        plain = await wired.fetch(port, f"{PODS}/*/util")
+
+    assert (explained.status, plain.status) == (403, 404)
+    assert (
+        f'also needs the right to get the path "{GROUP}"' in json.loads(explained.body)["message"]
+    )
+    assert b"none" not in explained.body
+
+
+@pytest.mark.parametrize(
+    ("failure", "verdict"),
+    [
+        (
+            Refused("pods is forbidden: secret", status=403),
+            "MissingRight: the adapter has no permission to list and watch pods: grant {api",
+        ),
+        (Unreachable("https://10.0.0.1: secret"), "ListFailed: the API server did not list pods"),
+    ],
+)
+async def test_a_list_that_fails_is_the_cause_and_a_missing_right_is_named(
+    failure: Exception, verdict: str
+) -> None:
+    objects = wired.Objects(Kinds.builtin(), {})
+    objects.failure = failure
+    rules = ruleset.load([("rules.yaml", test_causes.RULES)])
+    catalog = catalogs.build(rules, {}, Kinds.builtin())
+
+    async with wired.listening(router(objects=objects, catalog=catalog)) as port:
+        reply = await wired.fetch(port, f"{PODS}/*/divided?explain=true")
+
+    found = json.loads(reply.body)
+    assert (reply.status, found["outcome"], found["objects"]) == (200, "noValue", None)
+    assert f" has no value: {verdict}" in found["verdict"]
+    assert "secret" not in reply.body.decode()
+
+
+OF_ALL = """
+rules:
+- seriesQuery: gpu
+  resources: {overrides: {ns: {resource: namespace}, pod: {resource: pod}}}
+  metricsQuery: sum by (ns, pod, customer) (gpu)
+"""
+
+
+async def test_samples_of_objects_that_the_caller_may_not_read_are_not_shown() -> None:
+    rules = ruleset.load([("rules.yaml", OF_ALL)])
+    catalog = catalogs.build(rules, catalogs.pinned_listings(rules), Kinds.builtin())
+    own = Sample({"ns": "default", "pod": "a", "customer": "mine"}, 1.0, 0.0)
+    others = [
+        {"ns": "default", "pod": "b"},
+        {"ns": "team-b", "pod": "a"},
+        {"customer": "secret"},
+    ]
+    vector = (own, *(Sample(labels, 7.0, 0.0) for labels in others))
+
+    async def query(_promql: str) -> QueryResult:
+        return QueryResult(kind="vector", samples=vector)
+
+    async with wired.listening(
+        router(
+            catalog=catalog,
+            objects=wired.Objects(Kinds.builtin(), {(kinds.PODS, "default"): {"a": {}}}),
+            explainer=explaining(query),
+        )
+    ) as port:
+        reply = await wired.fetch(port, f"{PODS}/*/gpu?explain=true")
+
+    (explained,) = json.loads(reply.body)["queries"]
+    shown = {"labels": dict(own.labels), "value": 1.0}
+    assert explained["samples"] == {"count": 1, "items": [shown]}
+    assert explained["otherSamples"] == 3
+
+
+async def test_the_objects_that_are_shown_are_those_of_the_answer() -> None:
+    rules = ruleset.load([("rules.yaml", OF_ALL)])
+    catalog = catalogs.build(rules, catalogs.pinned_listings(rules), Kinds.builtin())
+    objects = wired.Objects(Kinds.builtin(), {})
+    listed = AsyncMock(side_effect=[("a",), ("a", "b")])
+    objects.names = listed  # type: ignore[method-assign]
+
+    query = AsyncMock(return_value=QueryResult(kind="vector", samples=()))
+    explainer = explaining(query)
+    wires = router(catalog=catalog, objects=objects, explainer=explainer)
+    async with wired.listening(wires) as port:
+        reply = await wired.fetch(port, f"{PODS}/*/gpu?explain=true")
+
+    assert json.loads(reply.body)["objects"]["items"] == ["a"]
+    listed.assert_awaited_once()
+
+
+async def test_at_most_two_are_explained_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    started = asyncio.Semaphore(0)
+    released = asyncio.Event()
+
+    async def waits(*_: object, **__: object) -> Any:
+        started.release()
+        await released.wait()
+        raise Refused("ended", status=400)
+
+    monkeypatch.setattr(Explainer, "_explain", waits)
+    async with wired.listening(router()) as port:
+        path = f"{PODS}/*/util?explain=true"
+        running = [asyncio.create_task(wired.fetch(port, path)) for _ in range(2)]
+        for _ in running:
+            await started.acquire()
+        third = await wired.fetch(port, path)
+        released.set()
+        await asyncio.gather(*running)
+        fourth = await wired.fetch(port, path)
+
+    assert (third.status, third.headers["Retry-After"]) == (429, "1")
+    assert fourth.status == 500
+
+
+async def test_explanations_in_the_namespace_of_a_team_keep_out_no_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    released = asyncio.Event()
+
+    async def waits(*_: object) -> Any:
+        await released.wait()
+        raise Refused("ended", status=400)
+
+    monkeypatch.setattr(Explainer, "_explain", waits)
+    explainer = explaining()
+    of_team: Any = SimpleNamespace(
+        inventory=SimpleNamespace(catalog=SimpleNamespace(team=Catalog.empty()))
+    )
+    of_cluster: Any = SimpleNamespace(inventory=SimpleNamespace(catalog=SimpleNamespace(team=None)))
+
+    def explained(namespace: str, backend: Any) -> asyncio.Task[Any]:
+        info: Any = SimpleNamespace(namespace=namespace)
+        return asyncio.create_task(explainer.answer(custom, info, backend, deadline=1e9))
+
+    running = [
+        *(explained("a", of_team) for _ in range(3)),
+        *(explained("b", of_team) for _ in range(2)),
+        *(explained("c", of_cluster) for _ in range(2)),
+    ]
+    await asyncio.sleep(0)
+    waiting = [not each.done() for each in running]
+    released.set()
+    await asyncio.gather(*running, return_exceptions=True)
+
+    assert waiting == [True, True, False, True, True, True, True]
+    assert getattr(running[2].exception(), "code", 0) == 429
+
+
+async def test_without_an_explainer_the_parameter_is_ignored_as_by_the_original() -> None:
+    handler = wired.build_router(
+        Catalog.empty(), wired.Objects(Kinds.builtin(), {}), wired.Evaluation({})
+    )
+    async with wired.listening(handler) as port:
+        assert (await wired.fetch(port, f"{PODS}/*/util?explain=true")).status == 404
+
+
+async def test_an_unreachable_prometheus_is_named_without_its_address(tmp_path: Path) -> None:
+    pods = api.manifests(["default/a"])
+    async with api.serving(tmp_path, "http://127.0.0.1:9", pods, rules=test_causes.RULES) as served:
+        found = await explain(served, f"{PODS}/a/divided")
+
+    error = "Prometheus cannot be reached (check --prometheus-url)"
+    assert found["queries"][0]["error"] == error
+    assert found["causes"][0]["reason"] == "PrometheusUnavailable"
+    assert "127.0.0.1" not in json.dumps(found)
+
+
+async def test_a_prometheus_that_hangs_is_named_before_its_timeout(
+    filled: Prometheus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, aiohttp_server: Any
+) -> None:
+    monkeypatch.setattr("adapter.server.api.explain._ANSWER_TIMEOUT", 0.1)
+    fake = fakes.Prometheus(fakes.through(filled.url))
+    url = str((await aiohttp_server(fake.app())).make_url("")).rstrip("/")
+    pods, flags = api.manifests(["default/a"]), ["--prometheus-timeout=10m"]
+    async with api.serving(tmp_path, url, pods, flags, rules=test_causes.RULES) as served:
+        fake.behave = fakes.hangs
+        found = await explain(served, f"{PODS}/a/divided")
+
+    assert found["causes"][0]["reason"] == "PrometheusUnavailable"
+    assert "does not respond in time" in found["verdict"]
+    assert found["queries"][0]["error"] == "Prometheus did not answer in time"
+
+
+async def test_the_queries_go_to_the_prometheus_of_the_rule(
+    filled: Prometheus, tmp_path: Path
+) -> None:
+    rules = f"""\
+sources:
+  gpu: {{url: "{filled.url}"}}
+rules:
+- seriesQuery: partial
+  source: gpu
+  resources: {{overrides: {{ns: {{resource: namespace}}, pod: {{resource: pod}}}}}}
+  metricsQuery: <<.Series>>{{<<.LabelMatchers>>}}
+"""
+    pods = api.manifests(["default/a"])
+    async with api.serving(tmp_path, "http://127.0.0.1:9", pods, rules=rules) as served:
+        found = await explain(served, f"{PODS}/a/partial")
+
+    (query,) = found["queries"]
+    assert (query["source"], query["seriesCount"], query["samples"]["count"]) == ("gpu", 1, 1)
+    assert found["outcome"] == "values"

@@ -1,0 +1,170 @@
+"""Requests while the rules are replaced: no answer is of two generations, and none fails."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import random
+import time
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from adapter import errors, telemetry
+from adapter.clients.prometheus_result import QueryResult, Reduce
+from adapter.server.api import discovery, groups, health, router
+from adapter.server.api.groups.group import Backend, Questions
+from adapter.server.api.openapi import OpenApi
+from adapter.server.causes.collector import CauseCollector
+from adapter.server.causes.evidence import Probes
+from adapter.server.evaluation.evaluation import Evaluation
+from adapter.server.series.relist import Relist
+from rules import ruleset
+from rules.kinds import PODS, Kinds
+from rules.query.aggregate import Sample
+from tests.adapter import wired
+from tests.adapter.server.evaluation.delivery import delivered
+
+CUSTOM = "/apis/custom.metrics.k8s.io/v1beta2/namespaces/default/pods/p"
+USAGE = "/apis/metrics.k8s.io/v1beta1/namespaces/default/pods/p"
+
+
+def rules(metric: str, more: str = "") -> ruleset.RuleSet:
+    text = f"""
+rules:
+- seriesQuery: always
+  resources: {{overrides: {{namespace: {{resource: namespace}}, pod: {{resource: pod}}}}}}
+  metricsQuery: 'always{{<<.LabelMatchers>>}}'
+- seriesQuery: of_{metric}
+  resources: {{overrides: {{namespace: {{resource: namespace}}, pod: {{resource: pod}}}}}}
+  name: {{as: {metric}}}
+  metricsQuery: 'of_{metric}{{<<.LabelMatchers>>}}'
+{more}"""
+    return ruleset.load([("rules.yaml", text)])
+
+
+OLD = rules("old")
+USED = """{containerQuery: 'used{<<.LabelMatchers>>}', nodeQuery: 'used{<<.LabelMatchers>>}',
+    containerLabel: container, resources: {overrides: {namespace: {resource: namespace},
+    pod: {resource: pod}, node: {resource: node}}}}"""
+NEW = rules("new", f"resourceRules: {{cpu: {USED}, memory: {USED}, window: 1m}}")
+
+
+class Client:
+    """Prometheus in memory: it answers each query a little later, and lists nothing."""
+
+    def __init__(self) -> None:
+        self.queries: list[str] = []
+
+    async def query(self, promql: str, reduce: Reduce | None = None) -> QueryResult:
+        self.queries.append(promql)
+        for _ in range(random.Random(len(self.queries)).randrange(8)):
+            await asyncio.sleep(0)
+        labels = {"namespace": "default", "pod": "p", "container": "c"}
+        return delivered(
+            QueryResult(kind="vector", samples=[Sample(labels, 1.0, time.time())]), reduce
+        )
+
+    def for_team(self, team: None) -> Client:
+        return self
+
+    async def names(self, *_: object) -> None:
+        raise errors.Unreachable("lists nothing")
+
+    label_names = series = names
+
+
+class Parts:
+    """The parts of a server that follow a generation, wired as in `adapter.server.app`."""
+
+    def __init__(self) -> None:
+        self.client = Client()
+        self.kinds = Kinds.builtin()
+        self.relist = Relist(OLD, self.client, lambda: self.kinds, interval=600, max_age=600)
+        metrics = telemetry.EvaluationMetrics(CollectorRegistry())
+        self.evaluation = Evaluation(self.client, metrics=metrics, freshness=1000.0)
+        self.collector = CauseCollector(
+            self.relist.labels,
+            probes=Probes(lambda _: self.client.query, self.client.names),
+            metrics=telemetry.CauseMetrics(CollectorRegistry()),
+        )
+        pods = {(PODS, "default"): {"p": {}}}
+        questions, objects = Questions(), wired.Objects(self.kinds, pods)
+        served = discovery.Discovery(
+            lambda: groups.served(self.relist.generation),
+            lambda: self.relist.generation.catalog,
+            secure_port=6443,
+        )
+        openapi = OpenApi(lambda: groups.served(self.relist.generation))
+        self.handler = router.build_router(
+            discovery=served,
+            openapi=openapi,
+            operator_endpoints=health.OperatorEndpoints(
+                live=(), ready=(), registry=CollectorRegistry(), api_paths=()
+            ),
+            backend=lambda: Backend(
+                generation=self.relist.generation,
+                objects=objects,
+                evaluation=self.evaluation,
+                collector=self.collector,
+                questions=questions,
+            ),
+        )
+
+    async def adopt(self, rules: ruleset.RuleSet) -> None:
+        await self.relist.adopt(rules)
+        kept = self.relist.generation.rules
+        self.evaluation.adopt(kept, {})
+        self.collector.adopt(frozenset(kept))
+
+
+@pytest.fixture
+async def parts():
+    parts = Parts()
+    yield parts
+    await parts.evaluation.close()
+
+
+async def test_answers_are_of_one_generation_while_rules_are_replaced(parts):
+    replies: dict[str, set[tuple[int, str]]] = {}
+    done = asyncio.Event()
+
+    async def request(port: int, path: str) -> None:
+        while not done.is_set():
+            reply = await wired.fetch(port, path)
+            cause = "no rule" if b"no rule" in reply.body else ""
+            replies.setdefault(path, set()).add((reply.status, cause))
+
+    async with wired.listening(parts.handler) as port:
+        paths = [f"{CUSTOM}/{metric}" for metric in ("always", "old", "new")]
+        async with asyncio.TaskGroup() as tasks:
+            for path in (*paths, *paths, USAGE, "/apis", "/openapi/v3"):
+                tasks.create_task(request(port, path))
+            for _, compiled in zip(range(60), itertools.cycle((NEW, OLD)), strict=False):
+                await parts.adopt(compiled)
+                await asyncio.sleep(0.005)
+            done.set()
+
+    always, old, new = (replies[path] for path in paths)
+    assert always == {(200, "")}
+    assert old == new == {(200, ""), (404, "no rule")}
+    assert {status for status, _ in replies[USAGE]} == {200, 404}
+    assert replies["/apis"] == replies["/openapi/v3"] == {(200, "")}
+    assert sum("always" in query for query in parts.client.queries) <= 2  # one alone, one shared
+
+
+async def test_served_groups_follow_the_rules(parts):
+    async with wired.listening(parts.handler) as port:
+        assert (await wired.fetch(port, USAGE)).status == 404
+        before = (await wired.fetch(port, "/openapi/v3")).body
+
+        await parts.adopt(NEW)
+
+        assert (await wired.fetch(port, USAGE)).status == 200
+        assert b"metrics.k8s.io" in (await wired.fetch(port, "/apis/metrics.k8s.io")).body
+        assert (await wired.fetch(port, "/openapi/v3")).body != before
+
+        await parts.adopt(OLD)
+
+        assert (await wired.fetch(port, USAGE)).status == 404
+        assert (await wired.fetch(port, "/openapi/v3")).body == before

@@ -1,0 +1,409 @@
+"""Routing, and the server's behaviour towards malformed and slow clients, over a socket."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import json
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from adapter import errors
+from adapter.server.apimachinery import encoding
+from adapter.server.apimachinery.call import EVERYBODY, UNKNOWN
+from adapter.server.http import server
+from adapter.server.tls import context as tls
+from certs.issue import issue_temporary
+from rules import ruleset
+from rules.kinds import PODS, Kinds
+from rules.query import catalog as catalogs
+from rules.query.aggregate import Value
+from rules.query.catalog import Catalog, Listing, Series
+from tests.adapter import wired
+
+KINDS = Kinds.builtin()
+RULES = """
+rules:
+- seriesQuery: gpu
+  resources: {overrides: {ns: {resource: namespace}, pod: {resource: pod}}}
+  metricsQuery: m
+"""
+
+
+def build_router(**options):
+    objects = wired.Objects(Kinds.builtin(), {})
+    return wired.build_router(Catalog.empty(), objects, wired.Evaluation({}), **options)
+
+
+@pytest.fixture
+async def port():
+    async with wired.listening(build_router()) as port:
+        yield port
+
+
+CUSTOM = "/apis/custom.metrics.k8s.io"
+
+
+@pytest.mark.parametrize(
+    ("target", "status", "kind"),
+    [
+        ("/apis", 200, "APIGroupList"),
+        ("/apis/", 404, "Status"),
+        (CUSTOM, 200, "APIGroup"),
+        (f"{CUSTOM}/", 404, "Status"),
+        (f"{CUSTOM}/v1beta2", 200, "APIResourceList"),
+        (f"{CUSTOM}/v1beta2/", 404, "Status"),
+        (f"{CUSTOM}/v1beta3", 404, "Status"),
+        (f"{CUSTOM}/v1beta3/nodes/n/m", 404, "Status"),
+        (f"{CUSTOM}/v1beta2/nodes", 404, "Status"),
+        (f"{CUSTOM}/v1beta2/nodes/n/m", 404, "Status"),
+        (f"{CUSTOM}x/v1beta2", 404, None),
+        ("/apis/nosuch.group", 404, None),
+        ("/version", 200, None),
+        ("/version/", 404, "Status"),
+        ("/version/x", 404, "Status"),
+        ("/versionx", 404, None),
+        ("//apis", 404, None),
+        ("/api", 404, None),
+        ("http://adapter/apis", 200, "APIGroupList"),
+    ],
+)
+async def test_paths_are_routed_like_in_the_original(port, target, status, kind):
+    got = await wired.fetch(port, target)
+
+    document = json.loads(got.body)
+    assert (got.status, document.get("kind")) == (status, kind)
+    if status == 404 and kind is None:
+        assert "/healthz" in document["paths"]
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS", "TRACE"])
+@pytest.mark.parametrize(
+    ("target", "status"),
+    [
+        ("/apis", 405),
+        ("/version", 405),
+        (f"{CUSTOM}/v1beta2/nodes/n/m", 405),
+        (f"{CUSTOM}/v1beta2/nodes/n", 404),
+        ("/healthz", 200),
+        ("/nope", 404),
+    ],
+)
+async def test_api_paths_are_read_only_and_others_allow_any_method(port, method, target, status):
+    got = await wired.fetch(port, target, method=method)
+
+    assert got.status == status
+    assert int(got.headers["Content-Length"]) > 0
+    if method == "HEAD":
+        assert got.rest == b""
+
+
+ALL_TYPES = ", ".join(encoding.PRODUCED)
+WATCH_TYPES = ", ".join(f"{each};stream=watch" for each in encoding.PRODUCED if "yaml" not in each)
+
+
+@pytest.mark.parametrize(
+    ("target", "types"),
+    [
+        ("/apis", ALL_TYPES),
+        ("/version", "application/json"),
+        (f"{CUSTOM}/v1beta2/nodes/n/m", f"{ALL_TYPES}, {WATCH_TYPES}"),
+    ],
+)
+@pytest.mark.parametrize("accept", ["text/html", "application/*", "application/cbor"])
+async def test_the_router_refuses_media_types_that_are_not_produced(port, target, types, accept):
+    got = await wired.fetch(port, target, headers={"Accept": accept})
+
+    status = json.loads(got.body)
+    assert got.status == 406
+    # The router refuses `application/*`, but the error itself may be sent as compact JSON.
+    assert got.body.startswith(b'{"kind"' if accept == "application/*" else b'{\n  "kind"')
+    assert status["message"] == f"406: Not Acceptable\n\nAvailable representations: {types}"
+    assert status["details"] == {}
+
+
+async def test_the_version_is_json_only_and_its_406_is_sent_in_any_encoding(port):
+    got = await wired.fetch(port, "/version", headers={"Accept": encoding.YAML})
+
+    assert (got.status, got.headers["Content-Type"]) == (406, encoding.YAML)
+    assert got.body.startswith(b"apiVersion: v1\ncode: 406\ndetails: {}\nkind: Status\n")
+
+
+@pytest.mark.parametrize("known", [(), ("pod-a",)], ids=["empty", "partial"])
+async def test_only_callers_who_may_read_discovery_get_the_warning_of_a_remembered_answer(known):
+    rules = ruleset.load([("rules.yaml", RULES)])
+    catalog = catalogs.build(
+        rules, {0: Listing(series=(Series(name="gpu", labels=frozenset({"ns", "pod"})),))}, KINDS
+    )
+    objects = wired.Objects(KINDS, {(PODS, "default"): {"pod-a": {}, "pod-b": {}}})
+    values = {(PODS, name): Value(milli=1, time=0.0, samples=1) for name in known}
+
+    def guard(respond):
+        async def answer(call):
+            allowed = call.request.headers.get("X-Allowed") == "yes"
+            return await respond(
+                dataclasses.replace(call, caller=EVERYBODY if allowed else UNKNOWN)
+            )
+
+        return answer
+
+    served = wired.build_router(catalog, objects, wired.Evaluation(values), guard=guard)
+    async with wired.listening(served) as port:
+        target = f"{CUSTOM}/v1beta2/namespaces/default/pods/*/gpu"
+        got = [
+            await wired.fetch(port, target, headers={"X-Allowed": allowed})
+            for allowed in ("yes", "no", "yes")
+        ]
+
+    assert [each.status for each in got] == [200] * 3
+    assert len({each.body for each in got}) == 1
+    assert ["Warning" in each.headers for each in got] == [True, False, True]
+
+
+@pytest.mark.parametrize("target", ["/healthz", "/nope"])
+async def test_other_paths_ignore_the_accept_header(port, target):
+    got = await wired.fetch(port, target, headers={"Accept": "text/html"})
+
+    assert got.status == (200 if target == "/healthz" else 404)
+
+
+async def test_405_precedes_406(port):
+    got = await wired.fetch(port, "/apis", method="POST", headers={"Accept": "text/html"})
+
+    assert got.status == 405
+
+
+@pytest.mark.parametrize(
+    "target",
+    ["/nope", "/apis", f"{CUSTOM}/v1beta2/nodes", "/openapi/v2", "/openapi/v3", "/openapi/v3/apis"],
+)
+async def test_the_guard_runs_before_routing(target):
+    guarded_paths = []
+
+    def guard(handler):
+        async def guarded(call):
+            guarded_paths.append(call.info.path)
+            raise errors.ApiError(403, "forbidden", reason="Forbidden")
+
+        return guarded
+
+    async with wired.listening(build_router(guard=guard)) as port:
+        got = await wired.fetch(port, target, method="POST")
+
+    assert (got.status, guarded_paths) == (403, [target])
+
+
+@pytest.mark.parametrize(
+    ("path", "namespace"),
+    [
+        ("namespaces/default/nodes/n/m", ""),
+        ("namespaces/default/nodes/*/m", "default"),
+        ("namespaces/default/pods/p/m", "default"),
+    ],
+)
+async def test_named_cluster_scoped_objects_are_authorized_at_cluster_scope(path, namespace):
+    namespaces = []
+
+    def guard(handler):
+        async def guarded(call):
+            namespaces.append(call.info.namespace)
+            return await handler(call)
+
+        return guarded
+
+    async with wired.listening(build_router(guard=guard)) as port:
+        await wired.fetch(port, f"{CUSTOM}/v1beta2/{path}")
+
+    assert namespaces == [namespace]
+
+
+async def test_a_guard_can_pass_requests_on():
+    async with wired.listening(build_router(guard=lambda handler: handler)) as port:
+        assert (await wired.fetch(port, "/healthz")).status == 200
+
+
+async def test_a_body_does_not_count_towards_the_head(port):
+    got = await wired.send(
+        port,
+        b"POST /apis HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 3000000\r\n\r\n"
+        + b"x" * 3_000_000,
+    )
+
+    assert got.status == 405
+    assert got.rest == b""
+
+
+async def test_connections_are_kept_alive(port):
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+
+    for _ in range(3):
+        writer.write(b"GET /healthz HTTP/1.1\r\nHo")
+        await asyncio.sleep(0.01)
+        writer.write(b"st: x\r\n\r\n")
+        head = await reader.readuntil(b"\r\n\r\n")
+        body = await reader.readexactly(2)
+
+        assert (head.split()[1], body) == (b"200", b"ok")
+        assert b"Connection" not in head
+
+    writer.close()
+    await writer.wait_closed()
+
+
+async def test_the_head_limit_applies_to_the_second_request_too():
+    async with wired.listening(build_router(), head_seconds=0.5) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+        await reader.readuntil(b"\r\n\r\nok")
+        await asyncio.sleep(0.6)
+        writer.write(b"GET /healthz HT")
+
+        async with asyncio.timeout(5):
+            assert await reader.read() == b""
+
+        writer.close()
+        await writer.wait_closed()
+
+
+@pytest.mark.parametrize("target", ["*", "adapter:443"])
+@pytest.mark.parametrize("headers", [{}, {"Expect": "more"}])
+async def test_a_target_without_a_path_is_an_unknown_path(port, target, headers):
+    method = "OPTIONS" if target == "*" else "CONNECT"
+
+    got = await wired.fetch(port, target, method=method, headers=headers)
+
+    assert got.status == 404
+    assert "Server" not in got.headers
+    assert "/healthz" in json.loads(got.body)["paths"]
+
+
+@pytest.mark.parametrize("expect", ["100-continue", "other"])
+async def test_100_continue_is_never_sent(port, expect):
+    got = await wired.fetch(port, "/apis", method="POST", headers={"Expect": expect})
+
+    assert got.status == 405
+
+
+async def test_the_handler_is_cancelled_when_the_client_disconnects():
+    started, stopped = asyncio.Event(), asyncio.Event()
+
+    def guard(handler):
+        async def guarded(call):
+            started.set()
+            try:
+                await asyncio.sleep(30)
+            finally:
+                stopped.set()
+
+        return guarded
+
+    async with wired.listening(build_router(guard=guard)) as port:
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        await writer.drain()
+        await started.wait()
+        writer.close()
+        await writer.wait_closed()
+
+        async with asyncio.timeout(5):
+            await stopped.wait()
+
+
+async def test_a_listener_reports_its_url(caplog):
+    context = tls.context(issue_temporary(("127.0.0.1",), now=datetime.now(UTC)))
+    listener = server.Listener(build_router(), "::1", 0, ssl_context=context)
+    assert listener.url == "https://[::1]:0"
+    listener.start()
+    assert listener.port > 0
+    assert listener.url == f"https://[::1]:{listener.port}"
+    await listener.close()
+
+
+@pytest.mark.parametrize("shared", [True, False])
+async def test_a_port_is_shared_only_if_permitted(shared):
+    first = server.Listener(build_router(), "127.0.0.1", 0, reuse_port=shared)
+    first.start()
+    second = server.Listener(build_router(), "127.0.0.1", first.port, reuse_port=shared)
+    with contextlib.nullcontext() if shared else pytest.raises(OSError, match="in use"):
+        second.start()
+    await first.close()
+    await second.close()
+
+
+async def test_an_exception_outside_the_middleware_is_a_bare_500_with_a_logged_traceback(caplog):
+    async def broken(request):
+        raise KeyError("secret")
+
+    async with wired.listening(broken) as port:
+        got = await wired.send(port, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+
+    assert (got.status, got.body) == (500, b"500 Internal Server Error")
+    assert any(record.exc_info for record in caplog.records)
+
+
+def paths() -> st.SearchStrategy[bytes]:
+    words = st.sampled_from(
+        [
+            b"apis",
+            b"custom.metrics.k8s.io",
+            b"v1beta2",
+            b"namespaces",
+            b"metrics",
+            b"pods",
+            b"*",
+            b"%2A",
+            b"%ff",
+            b"%00",
+            b"",
+            b"healthz",
+            b"status",
+            b"watch",
+        ]
+    )
+    raw = st.binary(max_size=12).map(
+        lambda text: bytes(byte for byte in text if byte > 0x20 and byte != 0x7F)
+    )
+    return st.lists(words | raw, max_size=9).map(lambda parts: b"/" + b"/".join(parts))
+
+
+@given(
+    path=paths(),
+    query=st.lists(
+        st.tuples(
+            st.sampled_from(
+                [
+                    b"labelSelector",
+                    b"fieldSelector",
+                    b"metricLabelSelector",
+                    b"limit",
+                    b"timeout",
+                    b"watch",
+                    b"pretty",
+                    b"exclude",
+                    b"verbose",
+                ]
+            ),
+            st.binary(max_size=10).map(lambda raw: b"".join(b"%%%02x" % byte for byte in raw)),
+        ),
+        max_size=3,
+    ),
+    accept=st.text("applicationjsonyhtmlpretty/*;,q=01. ", max_size=40),
+)
+def test_answers_never_contain_internals(path, query, accept):
+    target = path + b"?" + b"&".join(key + b"=" + value for key, value in query)
+
+    async def fetch() -> wired.Reply:
+        async with wired.listening(build_router()) as port:
+            return await wired.fetch(port, target, headers={"Accept": accept.strip()})
+
+    got = asyncio.run(fetch())
+
+    assert got.status in {200, 400, 404, 406, 500}
+    if got.status == 500:
+        known = (b"unable to list matching resources", b"parse requirement", b"found '")
+        assert any(text in got.body for text in known), got.body
+    assert b"Traceback" not in got.body

@@ -1,0 +1,41 @@
+"""Objects and watch caches as the server wires them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+from prometheus_client import CollectorRegistry
+
+from adapter import settings
+from adapter.background import Background
+from adapter.clients.rights import Rights
+from adapter.server.app import server
+from rules import ruleset
+from rules.kinds import PODS
+from rules.selectors import selectors
+from tools.fakes import kubernetes
+from tools.waiting import until
+
+
+async def test_lists_do_not_delay_the_watches(cluster, api_server, tmp_path):
+    cluster.add("pods", "team-a", "web-1", phase="Running")
+    flags = settings.parse(
+        [
+            "--prometheus-url=http://127.0.0.1:1",
+            f"--lister-kubeconfig={kubernetes.kubeconfig(tmp_path, api_server)}",
+            "--client-qps=0.01",
+            "--client-burst=4",  # two for the discovery
+        ]
+    )
+    async with contextlib.AsyncExitStack() as stack:
+        background = await stack.enter_async_context(Background.running())
+        found = await server._cluster(
+            flags, ruleset.load([]), Rights(), stack, background, CollectorRegistry()
+        )
+        objects, status = found.objects, found.watches
+        async with asyncio.timeout(5):
+            await until(lambda: objects.discovered)
+            for _ in range(2):
+                await objects.names(PODS, namespace="team-a", selector=selectors.parse(""))
+            await until(lambda: "pods watched" in status())

@@ -1,0 +1,41 @@
+"""Rights of the adapter's own account that follow from the rules and from the groups served."""
+
+from __future__ import annotations
+
+import pytest
+
+from adapter.server.cluster import collection
+from adapter.server.tls.apiservices import apiservice_rights
+from rules import ruleset
+from rules.kinds import Kinds
+
+DEPLOYMENTS = (
+    "rules: [{seriesQuery: up, metricsQuery: up, "
+    "resources: {overrides: {x: {group: apps, resource: deployment}}}}]"
+)
+
+
+@pytest.mark.parametrize(
+    ("rules", "resources"),
+    [
+        ("rules: []", {"pods"}),
+        (DEPLOYMENTS, {"deployments", "pods"}),
+        ("resourceRules: {window: 1m}", {"nodes", "pods"}),
+    ],
+)
+def test_objects_that_rules_describe_must_be_readable(rules, resources):
+    required = list(collection.rights(ruleset.load([("f.yaml", rules)]), Kinds.builtin()))
+
+    assert {right.resource for right in required} == resources
+    assert {right.verbs for right in required} == {("list", "watch")}
+
+
+def test_only_an_apiservice_of_the_base_must_be_writable():
+    names = ("v1beta1.custom.metrics.k8s.io", "v1beta1.external.metrics.k8s.io")
+    required = apiservice_rights((*names, "v1beta1.metrics.k8s.io"))
+
+    assert [(right.name, right.verbs) for right in required] == [
+        ("v1beta1.custom.metrics.k8s.io", ("get", "patch")),
+        ("v1beta1.external.metrics.k8s.io", ("get",)),
+        ("v1beta1.metrics.k8s.io", ("get",)),
+    ]

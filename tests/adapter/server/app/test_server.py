@@ -1,0 +1,339 @@
+"""The whole server over HTTPS with a real Prometheus: one bad rule or query affects no other."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from adapter import settings
+from adapter.server.app import rule_files
+from rules.errors import ConfigError
+from tests.adapter.server.app.test_sources import BASIC, HASHED, USER
+from tools.presets import api
+from tools.presets.api import GROUP, Api
+from tools.real import prometheus
+from tools.real.prometheus import Prometheus
+
+GOOD = """
+- seriesQuery: gpu_util
+  resources: &pod {overrides: {ns: {resource: namespace}, pod: {resource: pod}}}
+  metricsQuery: 'avg by (<<.GroupBy>>) (<<.Series>>{<<.LabelMatchers>>})'
+"""
+RULES = f"""
+rules:
+{GOOD}
+- seriesQuery: gpu_util
+  name: {{as: raw}}
+  resources: *pod
+  metricsQuery: '<<.Series>>{{<<.LabelMatchers>>}}'
+- seriesQuery: gpu_util
+  name: {{as: highest}}
+  resources: *pod
+  aggregate: max
+  metricsQuery: '<<.Series>>{{<<.LabelMatchers>>}}'
+- seriesQuery: gpu_util
+  name: {{as: one_only}}
+  resources: *pod
+  aggregate: error
+  metricsQuery: '<<.Series>>{{<<.LabelMatchers>>}}'
+- seriesQuery: gpu_util
+  name: {{as: filled}}
+  resources: *pod
+  onMissing: {{value: 7.5}}
+  metricsQuery: '<<.Series>>{{<<.LabelMatchers>>}}'
+- seriesQuery: gpu_util
+  name: {{as: refused}}
+  resources: *pod
+  metricsQuery: 'avg(<<.Series>>{{<<.LabelMatchers>>}}'
+- seriesQuery: gpu_util
+  name: {{as: matrix}}
+  resources: *pod
+  metricsQuery: '<<.Series>>{{<<.LabelMatchers>>}}[1m]'
+- seriesQuery: gpu_util
+  name: {{as: scalar}}
+  resources: *pod
+  metricsQuery: '1'
+- seriesQuery: gpu_util
+  name: {{as: not_rendered}}
+  resources: *pod
+  metricsQuery: '<<index .GroupBySlice 7>>'
+- seriesQuery: gpu_util
+  name: {{as: empty_rendering}}
+  resources: *pod
+  metricsQuery: '<<if eq .Series "x">>x<<end>>'
+- seriesQuery: gpu_util
+  name: {{as: nan}}
+  resources: *pod
+  metricsQuery: '<<.Series>>{{<<.LabelMatchers>>}} * NaN'
+- seriesQuery: gpu_util
+  name: {{as: nan_as_zero}}
+  resources: *pod
+  onNaN: zero
+  metricsQuery: '<<.Series>>{{<<.LabelMatchers>>}} * NaN'
+- seriesQuery: gpu_util
+  name: {{as: infinite}}
+  resources: *pod
+  metricsQuery: '-<<.Series>>{{<<.LabelMatchers>>}} / 0'
+- seriesQuery: gpu_util
+  name: {{as: huge}}
+  resources: *pod
+  metricsQuery: '2 ^ 80 + 0 * <<.Series>>{{<<.LabelMatchers>>}}'
+- seriesQuery: '{{__name__=~"gpu:.*"}}'
+  resources: *pod
+  metricsQuery: '<<.Series>>{{<<.LabelMatchers>>}}'
+- seriesQuery: '{{__name__=~"[invalid"}}'
+  resources: *pod
+  metricsQuery: '<<.Series>>'
+"""
+PODS = ("default/a", "default/b", "default/c.d")
+
+
+@pytest.fixture(scope="module")
+def scraped(real_servers: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
+    with prometheus.run(tmp_path_factory.mktemp("prometheus")) as server:
+        now = time.time()
+        for at in (now - 30, now, now + 120):
+            server.put(
+                'gpu_util{ns="default",pod="a",gpu="0",model="x"} 20',
+                'gpu_util{ns="default",pod="a",gpu="1",model="y"} 61',
+                'gpu_util{ns="default",pod="c.d",gpu="0",model="x"} 5',
+                'gpu_util{ns="default",pod="cxd",gpu="0",model="x"} 99',
+                'gpu:a_1:b{ns="default",pod="a"} 3',
+                at=at,
+            )
+        yield server
+
+
+@pytest.fixture
+async def served(scraped: Prometheus, tmp_path: Path) -> AsyncIterator[Api]:
+    async with api.serving(tmp_path, scraped.url, api.manifests(PODS), rules=RULES) as running:
+        yield running
+
+
+VALUES = {
+    "gpu_util": {"a": "40500m", "c.d": "5"},
+    "raw": {"a": "40500m", "c.d": "5"},
+    "highest": {"a": "61", "c.d": "5"},
+    "filled": {"a": "40500m", "b": "7500m", "c.d": "5"},
+    "nan": {},
+    "nan_as_zero": {"a": "0", "c.d": "0"},
+    "infinite": {},
+    "huge": dict.fromkeys(("a", "c.d"), "1208925819614629174706176"),
+    "gpu:a_1:b": {"a": "3"},
+}
+
+
+@pytest.mark.parametrize(("metric", "values"), VALUES.items(), ids=VALUES)
+async def test_a_list_has_one_value_for_each_object(
+    served: Api, metric: str, values: dict[str, str]
+) -> None:
+    status, document = await served.get(f"{GROUP}/namespaces/default/pods/*/{metric}")
+
+    served_values = {item["describedObject"]["name"]: item["value"] for item in document["items"]}
+    assert (status, served_values) == (200, values)
+
+
+@pytest.mark.parametrize("metric", ["refused", "matrix", "scalar", "one_only"])
+async def test_a_query_without_a_vector_fails_alone(
+    served: Api, metric: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    status, document = await served.get(f"{GROUP}/namespaces/default/pods/*/{metric}")
+
+    assert status == 500
+    assert document["message"].startswith("Internal error occurred: unable to fetch metrics")
+    assert await served.pods("default", "gpu_util") != {}
+    assert len([each for each in caplog.records if each.levelname == "ERROR"]) <= 1
+
+
+@pytest.mark.parametrize("metric", ["not_rendered", "empty_rendering", "no_such_metric"])
+async def test_a_metric_without_query_is_not_found(served: Api, metric: str) -> None:
+    status, document = await served.get(f"{GROUP}/namespaces/default/pods/*/{metric}")
+
+    original = f"the server could not find the metric {metric} for pods"
+    assert status == 404
+    assert document["message"].startswith(f"{original}: ")
+
+
+@pytest.mark.parametrize(
+    ("selector", "names"),
+    [
+        ("model=x", {"a", "c.d"}),
+        ("model==y", {"a"}),
+        ("model!=x", {"a"}),
+        ("model in (x,y)", {"a", "c.d"}),
+        ("model notin (x)", {"a"}),
+        ("model", {"a", "c.d"}),
+        ("!model", set()),
+        ("model=y,gpu=1", {"a"}),
+        ("app.kubernetes.io/name", None),
+    ],
+)
+async def test_metric_selectors_select_series_with_every_operator(
+    served: Api, selector: str, names: set[str] | None
+) -> None:
+    path = f"{GROUP}/namespaces/default/pods/*/gpu_util?metricLabelSelector={selector}"
+
+    status, document = await served.get(path.replace(" ", "%20"))
+
+    if names is None:  # this Prometheus does not support UTF-8 label names
+        assert status == 500
+    else:
+        assert {item["describedObject"]["name"] for item in document["items"]} == names
+
+
+async def test_an_object_name_is_not_a_regular_expression(served: Api) -> None:
+    assert await served.pods("default", "gpu_util", "c.d") == {"c.d": 5}
+
+
+async def test_discovery_lists_metrics_with_series(served: Api) -> None:
+    for version in ("v1beta1", "v1beta2"):
+        _, document = await served.get(f"/apis/custom.metrics.k8s.io/{version}")
+        names = {entry["name"] for entry in document["resources"]}
+
+        assert {"pods/gpu_util", "namespaces/gpu_util", "pods/gpu:a_1:b"} <= names
+
+
+async def test_a_rule_that_cannot_be_listed_is_reported_and_affects_no_other(
+    served: Api,
+) -> None:
+    status, text = await verbose(served)
+    async with served.session.get(f"{served.url}/metrics", ssl=False) as answer:
+        metrics = await answer.text()
+
+    assert status == 200
+    assert "[+]prometheus ok: answers\n" in text
+    (line,) = re.findall(r"\[!\]rules degraded: (.*)\n", text)
+    listed = "15 of 16 rules listed at the last attempt"
+    assert re.fullmatch(rf"{listed}; cannot list rules\[15\] since 20.*\+00:00", line)
+    assert 'gpu_metrics_adapter_health_check_state{check="rules",state="degraded"} 1.0' in metrics
+    assert 'gpu_metrics_adapter_health_check_state{check="prometheus",state="ok"} 1.0' in metrics
+
+
+RULES_ONLY = f"rules:\n{GOOD}"
+EXTERNAL_ONLY = "externalRules: []\n"
+RESOURCE_RULES = "resourceRules: {window: 1m}\n"
+
+
+@pytest.mark.usefixtures("real_servers")
+@pytest.mark.parametrize(
+    ("rules", "remark"),
+    [
+        (RULES_ONLY, "1 of 1 rules listed at .*; no rule selects a series that Prometheus has"),
+        (EXTERNAL_ONLY, "0 of 0 rules .*; no rule is loaded"),
+    ],
+)
+async def test_rules_that_do_nothing_are_degraded(tmp_path: Path, rules: str, remark: str) -> None:
+    with prometheus.run(tmp_path) as server:
+        async with api.serving(tmp_path, server.url, api.manifests(PODS), rules=rules) as served:
+            status, text = await verbose(served)
+
+    assert status == 200
+    assert re.search(rf"\[!\]rules degraded: {remark}\n", text)
+
+
+@pytest.mark.usefixtures("real_servers")
+@pytest.mark.parametrize(("rules", "served"), [(RULES_ONLY, False), (RESOURCE_RULES, True)])
+async def test_metrics_k8s_io_is_served_with_resource_rules_only(
+    tmp_path: Path, rules: str, served: bool
+) -> None:
+    with prometheus.run(tmp_path) as server:
+        async with api.serving(tmp_path, server.url, api.manifests(PODS), rules=rules) as running:
+            _, discovered = await running.get("/apis")
+            _, v3 = await running.get("/openapi/v3")
+            status, _ = await running.get("/apis/metrics.k8s.io/v1beta1/nodes")
+            _, text = await verbose(running)
+
+    assert ("metrics.k8s.io" in {each["name"] for each in discovered["groups"]}) is served
+    assert ("apis/metrics.k8s.io/v1beta1" in v3["paths"]) is served
+    assert status == (200 if served else 404)
+    assert ("[+]rules ok: 0 of 0 rules listed" in text) is served
+
+
+@pytest.mark.usefixtures("real_servers")
+async def test_a_prometheus_that_refuses_the_credentials_is_degraded(tmp_path: Path) -> None:
+    web = f"basic_auth_users: {{{USER}: {HASHED}}}\n"
+    with prometheus.run(tmp_path, web=web, headers={"Authorization": BASIC}) as server:
+        async with api.serving(
+            tmp_path, server.url, api.manifests(PODS), rules=RULES_ONLY
+        ) as served:
+            status, text = await verbose(served)
+
+    assert status == 200
+    assert "[!]prometheus degraded: refuses the credentials (status 401; set --prometheus-" in text
+
+
+async def verbose(served: Api) -> tuple[int, str]:
+    async with served.session.get(f"{served.url}/readyz?verbose", ssl=False) as answer:
+        return answer.status, await answer.text()
+
+
+async def test_a_server_without_prometheus_is_ready_and_reports_its_rules(tmp_path: Path) -> None:
+    async with api.serving(
+        tmp_path, "http://127.0.0.1:9", api.manifests(PODS), rules=f"rules:\n{GOOD}"
+    ) as served:
+        ready, text = await verbose(served)
+        listed = await served.get(GROUP)
+        status, _ = await served.get(f"{GROUP}/namespaces/default/pods/*/gpu_util")
+
+    assert ready == 200
+    assert "[!]prometheus degraded: cannot be reached (check --prometheus-url), since 20" in text
+    assert "[!]rules degraded: 0 of 1 rules listed at the last attempt; cannot list" in text
+    assert "127.0.0.1" not in text
+    assert [entry["name"] for entry in listed[1]["resources"]] == [
+        "namespaces/gpu_util",
+        "pods/gpu_util",
+    ]
+    assert status == 500
+
+
+def test_all_unreadable_files_are_reported(tmp_path: Path) -> None:
+    sources = tuple(
+        settings.Source(kind="config", name=str(tmp_path / name)) for name in ("a.yaml", "b.yaml")
+    )
+
+    with pytest.raises(ConfigError) as caught:
+        rule_files.load(sources)
+
+    assert [problem.message for problem in caught.value.problems] == [
+        "cannot be read: No such file or directory"
+    ] * 2
+
+
+@pytest.mark.usefixtures("real_servers")
+@pytest.mark.parametrize(
+    ("lines", "chosen"),
+    [
+        (
+            ['DCGM_FI_DEV_GPU_UTIL{UUID="u",pod="a",namespace="default",hostname="n"} 20'],
+            "using --preset=gpu-dcgm:",
+        ),
+        (['nvidia_gpu_duty_cycle{uuid="u",pod_name="a",namespace_name="default"} 20'], "alibaba"),
+        (['up{job="node"} 1'], "using --preset=gpu-dcgm:"),
+    ],
+    ids=["dcgm", "alibaba", "no GPUs"],
+)
+async def test_without_rules_matching_presets_are_chosen_and_logged(
+    lines: list[str], chosen: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with prometheus.run(tmp_path) as server:
+        server.put(*lines)
+        async with api.serving(tmp_path, server.url, api.manifests(["default/a"]), ()) as served:
+            values = await served.pods("default", "duty_cycle_current")
+
+    (warning,) = [each.message for each in caplog.records if "--preset=auto: using" in each.message]
+    assert chosen in warning
+    assert values == ({"a": 20} if "pod" in lines[0] else {})
+
+
+async def test_without_rules_and_prometheus_the_default_preset_is_chosen(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with api.serving(tmp_path, "http://127.0.0.1:9", api.manifests(PODS), ()) as served:
+        status, _ = await served.get(GROUP)
+
+    assert status == 200
+    assert "using --preset=gpu-dcgm: Prometheus cannot be queried" in caplog.text

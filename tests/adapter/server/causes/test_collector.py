@@ -1,0 +1,427 @@
+"""Causes of missing metrics in API answers and in the log, with a fake and a real Prometheus."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from adapter import errors
+from adapter.server.causes import collector, log
+from adapter.server.causes.collector import CauseCollector
+from adapter.server.causes.evidence import Probes
+from adapter.server.causes.log import ENDED_AFTER, LOG_INTERVAL
+from adapter.telemetry import CauseMetrics
+from rules import ruleset
+from rules.causes import candidates, missing, suggestions
+from rules.causes.cause import Cause, Reason
+from rules.causes.inventory import Inventory, ListingStatus
+from rules.kinds import GroupResource, Kinds
+from rules.query import catalog as catalogs
+from rules.query import plan as plans
+from rules.query.catalog import Listing, Series
+from rules.selectors import selectors
+from tools.presets import api
+from tools.presets.api import GROUP
+from tools.real import prometheus
+from tools.real.prometheus import Prometheus
+from tools.waiting import Clock, until
+
+PODS = GroupResource("", "pods")
+RULES = """
+rules:
+- seriesQuery: 'gpu_util{gpu!=""}'
+  resources: {overrides: {ns: {resource: namespace}, exported_pod: {resource: pod}}}
+  name: {as: utilisation}
+  metricsQuery: '<<.Series>>{<<.LabelMatchers>>}'
+"""
+SUBJECT = "pods/utilisation in namespace default"
+
+
+@pytest.fixture
+def clock():
+    return Clock(1000.0)
+
+
+class FakeRelist:
+    """A relist in memory that counts calls."""
+
+    def __init__(self):
+        self.ruleset = ruleset.load([("rules.yaml", RULES)])
+        self.listings = {0: Listing(series=(Series(name="gpu_util", labels=frozenset({"ns"})),))}
+        self.queried: list[str] = []
+        self.failure: Exception | None = None
+
+    def inventory(self):
+        kinds = Kinds.builtin()
+        return Inventory(
+            ruleset=self.ruleset,
+            catalog=catalogs.build(self.ruleset, self.listings, kinds),
+            kinds=kinds,
+            listings=self.listings,
+            series_by_metric=candidates.series_by_metric(self.ruleset, self.listings),
+            statuses=dict.fromkeys(self.listings, ListingStatus(listed=0.0, failed=False)),
+            now=30.0,
+        )
+
+    async def labels(self, rule, series):
+        self.queried.append(series)
+        if self.failure is not None:
+            raise self.failure
+        return frozenset({"ns", "k8s_pod"})
+
+
+@pytest.fixture
+def relist():
+    return FakeRelist()
+
+
+@pytest.fixture
+def registry():
+    return CollectorRegistry()
+
+
+@pytest.fixture
+def metrics(relist, clock, registry):
+    async def unreachable(*_):
+        raise errors.Unreachable("down")
+
+    probes = Probes(lambda _: unreachable, unreachable, clock=clock)
+    counts = CauseMetrics(registry)
+    return CauseCollector(relist.labels, probes=probes, metrics=counts, clock=clock)
+
+
+def cause(reason, sentence="because", rule=None):
+    return Cause(reason=reason, sentence=sentence, rule=rule)
+
+
+async def test_metrics_that_are_missing_at_the_same_time_load_the_presets_once(
+    metrics, relist, monkeypatch
+):
+    loads, go_on = [], threading.Event()
+
+    def load():
+        loads.append(True)
+        go_on.wait(30)
+        return {}
+
+    monkeypatch.setattr(suggestions, "preset_metrics", load)
+    tasks = [
+        asyncio.create_task(metrics.of_metric(relist.inventory(), f"m{number}", PODS))
+        for number in range(20)
+    ]
+    await until(lambda: loads)
+    for _ in range(3):
+        await asyncio.sleep(0)
+    during = len(loads)
+    go_on.set()
+    await asyncio.gather(*tasks)
+
+    assert during == 1
+
+
+async def test_the_present_labels_of_series_are_queried(metrics, relist):
+    (found,) = await metrics.of_metric(relist.inventory(), "utilisation", PODS)
+
+    assert found.reason is Reason.LABELS_MISSING
+    assert "expected exported_pod; found k8s_pod, ns." in found.sentence
+
+
+@pytest.mark.parametrize(
+    "failure", [errors.Unreachable("down"), errors.Refused("no", status=400), TimeoutError()]
+)
+async def test_a_cause_is_given_even_if_labels_cannot_be_queried(metrics, relist, failure):
+    relist.failure = failure
+
+    (found,) = await metrics.of_metric(relist.inventory(), "utilisation", PODS)
+
+    assert found.reason is Reason.LABELS_MISSING
+    assert "found ns." in found.sentence
+
+
+@pytest.fixture
+def computed(monkeypatch):
+    """The arguments of each computation of causes."""
+    calls, of_metric = [], missing.of_metric
+
+    def count(*arguments):
+        calls.append(arguments)
+        return of_metric(*arguments)
+
+    monkeypatch.setattr(missing, "of_metric", count)
+    return calls
+
+
+async def test_repeated_requests_use_the_cache(metrics, relist, clock, computed):
+    known = relist.inventory()
+    for _ in range(5):  # 60 s of an autoscaler
+        await metrics.of_metric(known, "utilisation", PODS)
+        await metrics.of_metric(known, "utilisation", PODS)
+        clock.now += 14
+
+    assert (len(computed), relist.queried) == (5, ["gpu_util"])
+
+    await metrics.of_metric(known, "utilisation", PODS)
+
+    assert relist.queried == ["gpu_util"] * 2
+
+
+async def test_causes_of_other_rules_are_not_used(metrics, relist):
+    before = relist.inventory()
+    (cause,) = await metrics.of_metric(before, "utilisation", PODS)
+    assert cause.reason is Reason.LABELS_MISSING
+    relist.ruleset, relist.listings = ruleset.load([("rules.yaml", "rules: []")]), {}
+    after = relist.inventory()
+
+    for _ in range(2):
+        assert cause not in await metrics.of_metric(after, "utilisation", PODS)
+        assert await metrics.of_metric(before, "utilisation", PODS) == (cause,)
+
+
+async def test_a_query_without_samples_is_explained_by_the_present_inventory(metrics, relist):
+    series = Series(name="gpu_util", labels=frozenset({"ns", "exported_pod"}))
+    relist.listings = {0: Listing(series=(series,))}
+    entry = relist.inventory().catalog.entry(PODS, "utilisation")
+    plan = plans.custom(entry, namespace="default", names=["a"], selector=selectors.parse(""))
+
+    (found,) = await metrics.of_plan(relist.inventory(), plan)
+
+    assert found.reason is Reason.NO_SAMPLE
+    assert "Prometheus did not answer the queries for the cause: run `gpu" in found.sentence
+
+
+async def test_better_causes_of_all_rules_together_take_a_limited_time(
+    relist, registry, clock, monkeypatch
+):
+    async def hang(_):
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(collector, "_SERIES_TIMEOUT", 0.05)
+    second = RULES.replace("rules:", "").replace('gpu_util{gpu!=""}', "other_util")
+    relist.ruleset = ruleset.load([("rules.yaml", RULES + second)])
+    relist.listings = dict.fromkeys((0, 1), Listing(series=()))
+    metrics = CauseCollector(
+        relist.labels,
+        probes=Probes(lambda _: hang, hang, clock=clock),
+        metrics=CauseMetrics(registry),
+        clock=clock,
+    )
+
+    async with asyncio.timeout(30):
+        causes = await metrics.of_metric(relist.inventory(), "utilisation", PODS)
+
+    assert [(each.reason, each.rule) for each in causes] == [
+        (Reason.NO_SERIES, 0),
+        (Reason.NO_SERIES, 1),
+    ]
+
+
+async def test_a_very_long_name_is_not_cached(metrics, relist, computed):
+    known = relist.inventory()
+    for _ in range(2):
+        (found,) = await metrics.of_metric(known, "x" * 100_000)
+        assert len(found.sentence) < 500
+    assert len(computed) == 2
+
+
+def messages(caplog):
+    return [record.getMessage() for record in caplog.records]
+
+
+async def test_a_cause_is_logged_once_and_again_when_it_changes_or_after_ten_minutes(
+    metrics, clock, caplog
+):
+    caplog.set_level(logging.INFO)
+    labels = [cause(Reason.LABELS_MISSING, "no pod (3 names)", rule=0)]
+    for _ in range(40):  # 600 s of an autoscaler
+        metrics.log_causes(SUBJECT, labels)
+        clock.now += LOG_INTERVAL / 40
+    assert messages(caplog) == [f"{SUBJECT}: LabelsMissing: no pod (3 names)"]
+
+    metrics.log_causes(SUBJECT, [cause(Reason.LABELS_MISSING, "no pod (4 names)", rule=0)])
+    assert messages(caplog)[1:] == [
+        f"{SUBJECT}: LabelsMissing: no pod (4 names) (40 requests in 10m0s)"
+    ]
+
+    metrics.log_causes(SUBJECT, [cause(Reason.LABELS_MISSING, "no pod (5 names)", rule=0)])
+    assert messages(caplog)[2:] == []
+
+    metrics.log_causes(SUBJECT, [cause(Reason.NO_SERIES, rule=0), cause(Reason.NO_SERIES, rule=1)])
+    assert messages(caplog)[2:] == [f"{SUBJECT}: NoSeries: because; NoSeries: because"]
+
+    clock.now += ENDED_AFTER
+    metrics._log.log_ended()
+    assert messages(caplog)[3:] == [f"{SUBJECT}: LabelsMissing ended after 42 requests in 10m0s"]
+    levels = [record.levelname for record in caplog.records]
+    assert levels == ["WARNING", "WARNING", "WARNING", "INFO"]
+
+
+async def test_two_autoscalers_with_different_causes_do_not_repeat_each_others_warning(
+    metrics, clock, caplog
+):
+    for _ in range(4):  # their label selectors differ
+        metrics.log_causes(SUBJECT, [cause(Reason.NO_SAMPLE)])
+        metrics.log_causes(SUBJECT, [cause(Reason.NOT_SCRAPED)])
+        clock.now += 15
+
+    assert messages(caplog) == [f"{SUBJECT}: NoSample: because", f"{SUBJECT}: NotScraped: because"]
+
+
+async def test_a_cause_that_no_request_has_any_more_has_ended(metrics, clock, caplog):
+    caplog.set_level(logging.INFO)
+    for _ in range(3):
+        metrics.log_causes(SUBJECT, [cause(Reason.NOT_FINITE)])
+        clock.now += 15
+    metrics.log_causes("one request", [cause(Reason.NOT_FINITE)])
+    caplog.clear()
+
+    clock.now += ENDED_AFTER - 16
+    metrics._log.log_ended()
+    assert messages(caplog) == []
+
+    clock.now += 1
+    metrics._log.log_ended()
+    metrics._log.log_ended()
+    assert messages(caplog) == [f"{SUBJECT}: NotFinite ended after 3 requests in 30s"]
+
+
+async def test_the_end_of_causes_is_logged_in_the_background(caplog):
+    caplog.set_level(logging.INFO)
+    now, swept = [0.0], asyncio.Event()
+
+    async def sleep(seconds):
+        now[0] += seconds
+        if now[0] > 2 * ENDED_AFTER:
+            swept.set()
+            await asyncio.Event().wait()
+
+    causes = log.CauseLog(clock=lambda: now[0], sleep=sleep)
+    for _ in range(2):
+        causes.add(SUBJECT, [cause(Reason.NO_SERIES)])
+    task = asyncio.create_task(causes.run())
+    await swept.wait()
+    task.cancel()
+
+    assert messages(caplog)[1:] == [f"{SUBJECT}: NoSeries ended after 2 requests in 0s"]
+
+
+async def test_each_answer_is_counted_by_its_most_specific_reason(metrics, registry):
+    for _ in range(2):
+        metrics.log_causes(SUBJECT, [cause(Reason.NOT_FINITE), cause(Reason.NO_SERIES)])
+
+    name = "gpu_metrics_adapter_answers_without_value_total"
+    assert registry.get_sample_value(name, {"reason": "NotFinite"}) == 2
+    assert registry.get_sample_value(name, {"reason": "NoSeries"}) is None
+
+
+async def test_causes_that_are_usual_at_the_start_give_no_warning_until_they_last(metrics, caplog):
+    caplog.set_level(logging.DEBUG)
+    starting = Cause(reason=Reason.NO_SERIES, sentence="because", provisional=True)
+
+    metrics.log_causes(SUBJECT, [starting])
+    metrics.log_causes(SUBJECT, [cause(Reason.NO_SERIES)])
+
+    assert [record.levelname for record in caplog.records] == ["DEBUG", "WARNING"]
+
+
+async def test_a_bounded_number_of_subjects_is_tracked(metrics, caplog):
+    for number in range(8193):
+        metrics.log_causes(str(number), [cause(Reason.NO_RULE)])
+    caplog.clear()
+
+    metrics.log_causes("8192", [cause(Reason.NO_RULE)])
+    metrics.log_causes("0", [cause(Reason.NO_RULE)])
+
+    assert messages(caplog) == ["0: NoRule: because"]
+
+
+async def test_a_log_line_is_truncated(metrics, caplog):
+    metrics.log_causes(SUBJECT, [cause(Reason.NO_QUERY, "x" * 100_000)])
+
+    assert len(messages(caplog)[0]) < 2100
+
+
+@pytest.fixture(scope="module")
+def scraped(real_servers: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
+    with prometheus.run(tmp_path_factory.mktemp("prometheus")) as server:
+        server.put(
+            'DCGM_FI_DEV_GPU_TEMP{UUID="u",namespace="default",pod="bert-0",Hostname="n"} 60',
+            'DCGM_FI_DEV_GPU_UTIL{UUID="u",k8s_ns="default",k8s_pod="bert-0",Hostname="n"} 22',
+        )
+        yield server
+
+
+CAUSES = {
+    "no rule": (
+        "queue_depth",
+        "NoRule",
+        r"no rule produces a metric named queue_depth \(9 loaded\)\. Add a rule, or use a name .*",
+    ),
+    "wrong name": (
+        "temperature_celcius_current",
+        "WrongName",
+        r"no rule produces .*; did you mean temperature_celsius_current \(of .*, pods\).*\?",
+    ),
+    "a series name": (
+        "DCGM_FI_DEV_GPU_TEMP",
+        "WrongName",
+        r"no .*; that is the name of a series, which rules\[5\] .* exposes as temperature_cel.*",
+    ),
+    "no series": (
+        "memory_used_bytes_current",
+        "NoSeries",
+        r"rules\[2\] \(preset gpu-dcgm:\d+\): .* has no series of `DCGM_FI_DEV_FB_USED`, .*",
+    ),
+    "labels missing": (
+        "duty_cycle_current",
+        "LabelsMissing",
+        r".* expected exported_pod, pod_name, pod; found Hostname, UUID, k8s_ns, k8s_pod\. .*",
+    ),
+}
+
+
+async def test_each_cause_with_a_real_prometheus(
+    scraped: Prometheus, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    pods = api.manifests(["default/bert-0"])
+    async with api.serving(tmp_path, scraped.url, pods, ("--preset=gpu-dcgm",)) as served:
+        for metric, reason, sentence in CAUSES.values():
+            for _ in range(2):
+                status, body = await served.get(f"{GROUP}/namespaces/default/pods/*/{metric}")
+                (answered,) = body.pop("details")["causes"]
+
+                assert (status, body["reason"]) == (404, "NotFound")
+                assert body["message"].startswith(
+                    f"the server could not find the metric {metric} for pods: {reason}: "
+                )
+                assert answered["reason"] == reason
+                assert re.fullmatch(sentence, answered["message"]), answered["message"]
+        assert await served.pods("default", "temperature_celsius_current") == {"bert-0": 60}
+
+    lines = [each for each in messages(caplog) if " in namespace default: " in each]
+    # The adapter has just started, so "no series" may mean that nothing is scraped yet.
+    assert len(lines) == len(CAUSES) - 1
+    assert lines[-1].startswith("pods/duty_cycle_current in namespace default: LabelsMissing: ")
+
+
+async def test_an_unreachable_prometheus_is_reported_without_its_address(
+    tmp_path: Path,
+) -> None:
+    async with api.serving(
+        tmp_path,
+        "http://127.0.0.1:9",
+        api.manifests([]),
+        rules=RULES.replace("gpu_util{", '{__name__=~"gpu_.*",'),
+    ) as served:
+        _, body = await served.get(f"{GROUP}/namespaces/default/pods/*/utilisation")
+
+    (answered,) = body["details"]["causes"]
+    assert answered["reason"] == "RelistFailed"
+    assert "failed (last success: never). The adapter's log has the error" in answered["message"]
+    assert "127.0.0.1" not in answered["message"]

@@ -1,0 +1,21 @@
+"""A fake API server with pods, a Deployment and namespaces."""
+
+from __future__ import annotations
+
+import pytest
+
+from tools.fakes import kubernetes
+
+
+@pytest.fixture
+def cluster():
+    cluster = kubernetes.Cluster()
+    cluster.add("pods", "team-a", "web-2", labels={"app": "web"}, phase="Running")
+    cluster.add("pods", "team-a", "web-1", labels={"app": "web"}, phase="Pending")
+    cluster.add("pods", "team-a", "web-0", labels={"app": "web"}, phase="Succeeded")
+    cluster.add("pods", "team-a", "db-1", labels={"app": "db"}, phase="Running")
+    cluster.add("pods", "team-a-b", "web-9", labels={"app": "web"}, phase="Running")
+    cluster.add("deployments", "team-a", "web", labels={"app": "web"})
+    cluster.add("namespaces", "", "team-a", labels={"tier": "gold"})
+    cluster.add("namespaces", "", "team-b")
+    return cluster

@@ -1,0 +1,373 @@
+"""Watch caches against a real API server."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime as dt
+import json
+import urllib.parse
+from pathlib import Path
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from adapter import errors, telemetry
+from adapter.clients.kubernetes import Kube
+from adapter.server.cluster import watch_cache
+from adapter.server.cluster.complete import CompleteObjects
+from adapter.server.cluster.objects import ClusterObjects
+from adapter.server.cluster.readiness import Readiness
+from adapter.server.cluster.watch_cache import WatchCaches
+from rules.kinds import GroupResource, Kinds
+from rules.selectors import selectors
+from tools.waiting import until
+
+PODS = GroupResource("", "pods")
+NAMESPACE = "watched"
+NAMESPACES = (NAMESPACE, f"{NAMESPACE}-b")
+WEB = selectors.parse("app=web")
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+BINDING = f"{RBAC}/clusterrolebindings/watcher"
+
+
+class Pods:
+    """Pods of one namespace of the real cluster."""
+
+    def __init__(self, admin, namespace=NAMESPACE):
+        self.admin = admin
+        self.path = f"/api/v1/namespaces/{namespace}/pods"
+
+    def create(self, name, **labels):
+        metadata = {"name": name, "labels": labels}
+        spec = {"containers": [{"name": "main", "image": "none"}]}
+        document = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+        self.admin.call("POST", self.path, document)
+
+    def delete(self, name):
+        self.admin.call("DELETE", f"{self.path}/{name}", {"gracePeriodSeconds": 0})
+
+    def patch(self, name, document, subresource=""):
+        media_type = "application/merge-patch+json"
+        path = f"{self.path}/{name}{subresource}"
+        self.admin.call("PATCH", path, document, content_type=media_type)
+
+    def delete_all(self):
+        for item in self.admin.get(self.path)["items"]:
+            self.delete(item["metadata"]["name"])
+
+
+@pytest.fixture(scope="module")
+def kubeconfig(control_plane, tmp_path_factory):
+    """Return the kubeconfig of a user who may do what manifests/base allows for pods."""
+    admin = control_plane.admin
+    for name in NAMESPACES:
+        document = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+        admin.apply(f"/api/v1/namespaces/{name}", document)
+        account = f"/api/v1/namespaces/{name}/serviceaccounts/default"
+        document = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}
+        admin.apply(account, document)
+    rules = [
+        {"apiGroups": [group], "resources": [resource], "verbs": ["list", "watch"]}
+        for group, resource in (("", "pods"), ("apps", "deployments"))
+    ]
+    document = {"kind": "ClusterRole", "metadata": {"name": "watcher"}, "rules": rules}
+    version = "rbac.authorization.k8s.io/v1"
+    admin.apply(f"{RBAC}/clusterroles/watcher", {"apiVersion": version, **document})
+    grant(admin)
+    path = tmp_path_factory.mktemp("watcher") / "kubeconfig"
+    yield str(control_plane.user("watcher").write_kubeconfig(path))
+    for path in (BINDING, f"{RBAC}/clusterroles/watcher"):
+        admin.request("DELETE", path)
+    for name in NAMESPACES:
+        Pods(admin, name).delete_all()
+        admin.request("DELETE", f"/api/v1/namespaces/{name}")
+
+
+def grant(admin):
+    subject = {"kind": "User", "name": "watcher", "apiGroup": "rbac.authorization.k8s.io"}
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "watcher"}
+    document = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": "watcher"},
+        "subjects": [subject],
+        "roleRef": role,
+    }
+    admin.apply(BINDING, document)
+
+
+class Bed:
+    def __init__(self, api):
+        self.api = api
+        self.registry = CollectorRegistry()
+        self.metrics = telemetry.WatchCacheMetrics(self.registry)
+        self.caches = WatchCaches(api, watch_cache.OBJECTS, metrics=self.metrics)
+        self.objects = ClusterObjects(api, caches=self.caches, interval=600)
+        self.listing = ClusterObjects(api, interval=600)
+
+    async def names(self, selector=WEB, namespace=NAMESPACE):
+        return await self.objects.names(PODS, namespace=namespace, selector=selector)
+
+    async def until_status(self, text, *, present=True):
+        await until(lambda: (text in self.caches.status()) is present, seconds=60)
+
+    async def until_names(self, expected):
+        async def are_expected():
+            return await self.names() == expected
+
+        await until(are_expected, seconds=60)
+
+
+@pytest.fixture
+def pods(control_plane, kubeconfig):
+    for namespace in NAMESPACES:
+        Pods(control_plane.admin, namespace).delete_all()
+    pods = Pods(control_plane.admin)
+    pods.create("web-1", app="web", tier="x")
+    pods.create("web-2", app="web")
+    pods.create("db-1", app="db")
+    return pods
+
+
+@pytest.fixture
+async def bed(pods, kubeconfig):
+    api = await Kube.connect(kubeconfig, qps=1000, burst=1000)
+    bed = Bed(api)
+    running = asyncio.create_task(bed.caches.run())
+    await asyncio.sleep(0)
+    await bed.names()
+    await bed.until_status("pods watched")
+    yield bed
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    await api.close()
+
+
+async def test_changes_are_seen_without_a_list(bed, pods):
+    lists = bed.registry.get_sample_value(
+        "gpu_metrics_adapter_object_lists_total", {"resource": "pods", "state": "syncing"}
+    )
+    changes = (
+        (lambda: pods.create("web-0", app="web"), ("web-0", "web-1", "web-2")),
+        (lambda: pods.delete("web-1"), ("web-0", "web-2")),
+        (
+            lambda: pods.patch("web-0", {"status": {"phase": "Succeeded"}}, "/status"),
+            ("web-2",),
+        ),
+        (lambda: pods.patch("web-2", {"metadata": {"labels": {"app": "db"}}}), ()),
+        (lambda: pods.patch("db-1", {"metadata": {"labels": {"app": "web"}}}), ("db-1",)),
+    )
+    for change, expected in changes:
+        change()
+        await bed.until_names(expected)
+    assert lists == bed.registry.get_sample_value(
+        "gpu_metrics_adapter_object_lists_total", {"resource": "pods", "state": "syncing"}
+    )
+    assert bed.registry.get_sample_value(
+        "gpu_metrics_adapter_watch_cache_objects", {"resource": "pods"}
+    ) == await count(bed)
+
+
+@pytest.mark.parametrize("namespace", [NAMESPACE, NAMESPACES[1], "", "unknown"])
+async def test_names_equal_those_of_a_list(bed, control_plane, namespace):
+    other = Pods(control_plane.admin, NAMESPACES[1])
+    other.create("web-1", app="web", tier="y")
+    other.create("a", tier="7")
+    await bed.until_status(f"pods watched: {await count(bed)} objects")
+
+    for text in ("", "app=web", "app!=web", "app", "!app", "tier>3", "app in (web,db),tier!=x"):
+        selector = selectors.parse(text)
+        expected = await bed.listing.names(PODS, namespace=namespace, selector=selector)
+        assert await bed.names(selector, namespace) == expected
+
+
+async def count(bed):
+    return len(await bed.listing.names(PODS, namespace="", selector=selectors.parse("")))
+
+
+async def test_restart_of_the_api_server_is_not_noticed_by_callers(bed, pods, control_plane):
+    answers = set()
+
+    async def poll():
+        while True:
+            answers.add(await bed.names())
+            await asyncio.sleep(0.02)
+
+    polling = asyncio.create_task(poll())
+    await asyncio.to_thread(control_plane.apiserver.kill)
+    await bed.until_status("watch broken")
+    await asyncio.to_thread(control_plane.apiserver.start)
+    await bed.until_status("watch broken", present=False)
+    assert answers == {("web-1", "web-2")}
+    assert not polling.done()
+    polling.cancel()
+    await asyncio.gather(polling, return_exceptions=True)
+
+    pods.create("web-3", app="web")
+    await bed.until_names(("web-1", "web-2", "web-3"))
+
+
+class Cut:
+    """TCP proxy whose port is closed, with all its connections, while it is cut."""
+
+    def __init__(self, url):
+        self.target = urllib.parse.urlsplit(url).port
+        self.writers = set()
+        self.port = 0
+        self.accepted = 0
+
+    async def open(self):
+        self.server = await asyncio.start_server(self._forward, "127.0.0.1", self.port)
+        self.port = self.server.sockets[0].getsockname()[1]
+
+    def cut(self):
+        self.server.close()
+        for writer in self.writers:
+            writer.transport.abort()
+
+    async def _forward(self, reader, writer):
+        self.accepted += 1
+        there, to_there = await asyncio.open_connection("127.0.0.1", self.target)
+        self.writers |= {writer, to_there}
+        await asyncio.gather(self._pipe(reader, to_there), self._pipe(there, writer))
+
+    async def _pipe(self, reader, writer):
+        with contextlib.suppress(OSError):
+            while data := await reader.read(65536):
+                writer.write(data)
+        writer.close()
+
+
+def write_kubeconfig(original, url, folder):
+    config = json.loads(Path(original).read_text())
+    config["clusters"][0]["cluster"]["server"] = url
+    file = folder / "kubeconfig"
+    file.write_text(json.dumps(config))
+    return str(file)
+
+
+async def test_a_watch_is_resumed_within_a_second_of_the_end_of_a_cut(
+    pods, kubeconfig, control_plane, tmp_path
+):
+    cut = Cut(control_plane.admin.url)
+    await cut.open()
+    through_cut = write_kubeconfig(kubeconfig, f"https://127.0.0.1:{cut.port}", tmp_path)
+    api = await Kube.connect(through_cut, qps=1000, burst=1000)
+    bed = Bed(api)
+    slept = []
+
+    async def sleep(seconds):
+        slept.append(seconds)
+        await asyncio.sleep(seconds)
+
+    caches = WatchCaches(api, watch_cache.OBJECTS, metrics=bed.metrics, sleep=sleep)
+    bed.caches = caches
+    bed.objects = ClusterObjects(api, caches=caches, interval=600)
+    running = asyncio.create_task(caches.run())
+    await asyncio.sleep(0)
+    await bed.names()
+    await bed.until_status("pods watched")
+    slept.clear()
+
+    cut.cut()
+
+    await until(lambda: len(slept) >= 6)
+    pods.create("web-3", app="web")
+    assert await bed.names() == ("web-1", "web-2"), "the last state is served"
+    cut.accepted = 0
+    await cut.open()
+    await bed.until_names(("web-1", "web-2", "web-3"))
+    assert max(slept) < 1
+    assert cut.accepted == 1, "the watch is resumed without a list"
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    await api.close()
+    cut.cut()
+
+
+async def test_pods_are_young_until_they_have_been_ready_for_long_enough(bed, pods):
+    caches = WatchCaches(bed.api, watch_cache.READY_PODS, metrics=bed.metrics)
+    ready = Readiness(CompleteObjects(bed.api, caches))
+    running = asyncio.create_task(caches.run())
+    await asyncio.sleep(0)
+
+    def become(name, status, at):
+        at_text = at.strftime("%Y-%m-%dT%H:%M:%SZ")
+        condition = {"type": "Ready", "status": status, "lastTransitionTime": at_text}
+        pods.patch(name, {"status": {"conditions": [condition]}}, "/status")
+
+    async def young():
+        return await ready.younger(("web-1", "web-2"), namespace=NAMESPACE, seconds=60)
+
+    now = dt.datetime.now(dt.UTC)
+    become("web-1", "True", now - dt.timedelta(minutes=2))
+    assert await young() == {"web-2": 0.0}, "listed, because the watch has just begun"
+
+    async def only_web_1_is_young():
+        return set(await young()) == {"web-1"}
+
+    await until(lambda: "pods/status watched" in caches.status())
+    become("web-2", "True", now - dt.timedelta(minutes=2))
+    become("web-1", "True", now)
+    await until(only_web_1_is_young)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_selectors_of_workloads_are_watched(bed, pods):
+    caches = WatchCaches(bed.api, watch_cache.pod_selectors(), metrics=bed.metrics)
+    workloads = CompleteObjects(bed.api, caches)
+    kind = Kinds.builtin().first("deployments", "apps")
+    running = asyncio.create_task(caches.run())
+    await asyncio.sleep(0)
+
+    async def found():
+        return {name: str(each) for name, each in (await workloads.of(kind, NAMESPACE)).items()}
+
+    assert await found() == {}, "listed, because the watch has just begun"
+    template = {
+        "metadata": {"labels": {"app": "web", "tier": "a"}},
+        "spec": {"containers": [{"name": "c", "image": "i"}]},
+    }
+    selector = {
+        "matchLabels": {"app": "web"},
+        "matchExpressions": [{"key": "tier", "operator": "In", "values": ["b", "a"]}],
+    }
+    path = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments"
+    spec = {"replicas": 0, "selector": selector, "template": template}
+    document = {"apiVersion": "apps/v1", "kind": "Deployment", "spec": spec}
+    pods.admin.call("POST", path, {**document, "metadata": {"name": "web"}})
+    await until(lambda: "deployments.apps/spec watched" in caches.status())
+
+    async def is_found():
+        return await found() == {"web": "app=web,tier in (a,b)"}
+
+    await until(is_found)
+    pods.admin.call("DELETE", f"{path}/web")
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+@pytest.fixture
+def short_times(monkeypatch):
+    monkeypatch.setattr(watch_cache, "_WATCH", 1)
+    monkeypatch.setattr(watch_cache, "_FORBIDDEN_GRACE", 1)
+    monkeypatch.setattr(watch_cache, "_MIN_RETRY", 0.5)
+    monkeypatch.setattr(watch_cache, "_MAX_RETRY", 0.5)
+
+
+async def test_withdrawn_and_granted_rights_end_and_begin_the_watch(
+    short_times, bed, pods, control_plane
+):
+    control_plane.admin.call("DELETE", BINDING)
+    try:
+        await bed.until_status("pods listed at each request: status 403")
+        with pytest.raises(errors.Refused, match="forbidden"):
+            await bed.names()
+    finally:
+        grant(control_plane.admin)
+    pods.create("web-3", app="web")
+    await bed.until_status("pods watched")
+
+    assert await bed.names() == ("web-1", "web-2", "web-3")

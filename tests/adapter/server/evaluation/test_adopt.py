@@ -1,0 +1,180 @@
+"""What is kept of evaluations when rules are replaced."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import time
+from collections.abc import AsyncIterator
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from adapter import errors, telemetry
+from adapter.clients.prometheus_result import QueryResult, Reduce
+from adapter.server.evaluation.evaluation import Evaluation
+from rules import ruleset
+from rules.kinds import PODS, Kinds
+from rules.query import catalog, plan
+from rules.query.aggregate import Sample
+from rules.query.plan import Plan
+from rules.ruleset import CompiledRule, RuleSet
+from rules.selectors import selectors
+from tests.adapter.server.evaluation.delivery import delivered
+
+
+def rule(series: str, more: str = "") -> str:
+    return f"""
+- seriesQuery: '{series}'
+  resources: {{overrides: {{namespace: {{resource: namespace}}, pod: {{resource: pod}}}}}}
+  metricsQuery: '<<.Series>>{{<<.LabelMatchers>>}}'
+  {more}
+"""
+
+
+A, B = rule("a"), rule("b")
+
+
+def rules(*some: str) -> RuleSet:
+    return ruleset.load([("rules.yaml", "rules:\n" + "".join(some))])
+
+
+def planned(of: RuleSet, metric: str, *names: str) -> Plan:
+    entry = catalog.build(of, {}, Kinds.builtin()).entry(PODS, metric)
+    assert entry
+    return plan.custom(entry, namespace="n", names=names, selector=selectors.parse(""))
+
+
+class Client:
+    """Prometheus in memory with one value for all pods; counts the queries."""
+
+    def __init__(self) -> None:
+        self.queries: list[str] = []
+        self.value: float | None = 1.0
+        self.failure: errors.BackendError | None = None
+
+    async def query(self, promql: str, reduce: Reduce | None = None) -> QueryResult:
+        self.queries.append(promql)
+        await asyncio.sleep(0)
+        if self.failure is not None:
+            raise self.failure
+        labels = [{"namespace": "n", "pod": pod} for pod in ("p", "q")]
+        value = self.value
+        samples = [] if value is None else [Sample(each, value, time.time()) for each in labels]
+        return delivered(QueryResult(kind="vector", samples=samples), reduce)
+
+
+@pytest.fixture
+def client() -> Client:
+    return Client()
+
+
+@pytest.fixture
+def registry() -> CollectorRegistry:
+    return CollectorRegistry()
+
+
+@pytest.fixture
+async def evaluation(client, registry) -> AsyncIterator[Evaluation]:
+    metrics = telemetry.EvaluationMetrics(registry)
+    evaluation = Evaluation(client, metrics=metrics, freshness=1000.0)
+    yield evaluation
+    await evaluation.close()
+
+
+async def milli(evaluation: Evaluation, request: Plan) -> dict[str, int]:
+    return {name: each.milli for name, each in (await evaluation.values(request)).values.items()}
+
+
+async def test_unchanged_rule_is_not_queried_again_at_another_place(evaluation, client):
+    before = rules(A)
+    assert await milli(evaluation, planned(before, "a", "p")) == {"p": 1000}
+    after = rules(B, A)
+
+    evaluation.adopt(after.all, {})
+
+    client.value = 2.0
+    assert await milli(evaluation, planned(after, "a", "p")) == {"p": 1000}
+    assert len(client.queries) == 1
+
+
+async def test_shared_evaluations_of_an_unchanged_rule_are_kept(evaluation, client):
+    before, after = rules(A), rules(B, A)
+    for name in "pqpq":
+        await milli(evaluation, planned(before, "a", name))
+    sent = len(client.queries)
+
+    evaluation.adopt(after.all, {})
+    for name in "pqpq":
+        await milli(evaluation, planned(after, "a", name))
+
+    assert len(client.queries) == sent
+
+
+async def test_changed_rule_is_queried_anew(evaluation, client):
+    await milli(evaluation, planned(rules(A), "a", "p"))
+    after = rules(A.replace("<<.Series>>{", "2 * <<.Series>>{"))
+
+    evaluation.adopt(after.all, {})
+
+    client.value = 2.0
+    assert await milli(evaluation, planned(after, "a", "p")) == {"p": 2000}
+
+
+@pytest.mark.parametrize(("changed", "kept"), [("", True), ("aggregate: max", False)])
+async def test_last_values_belong_to_the_rule(client, registry, changed, kept):
+    evaluation = Evaluation(client, metrics=telemetry.EvaluationMetrics(registry), freshness=0.0)
+    text = rule("a", "onMissing: {lastKnown: 5m}")
+    await milli(evaluation, planned(rules(text), "a", "p"))
+    after = rules(B, text + (f"  {changed}\n" if changed else ""))
+
+    evaluation.adopt(after.all, {})
+
+    client.value = None
+    assert await milli(evaluation, planned(after, "a", "p")) == ({"p": 1000} if kept else {})
+
+
+async def test_old_request_does_not_leave_a_last_value_to_a_changed_rule(client, registry):
+    evaluation = Evaluation(client, metrics=telemetry.EvaluationMetrics(registry), freshness=0.0)
+    before = rules(rule("a", "onMissing: {lastKnown: 5m}"))
+    after = rules(rule("a", "onMissing: {lastKnown: 6m}"))
+    evaluation.adopt(after.all, {})
+    await milli(evaluation, planned(before, "a", "p"))  # resolved before the change
+
+    client.value = None
+    assert await milli(evaluation, planned(after, "a", "p")) == {}
+
+
+async def test_demoted_rule_stays_demoted_at_its_new_place(evaluation, client):
+    before, after = rules(A), rules(B, A)
+    client.failure = errors.Refused("422", status=422)
+    for _ in range(4):
+        with pytest.raises(errors.Refused):
+            await evaluation.values(planned(before, "a", "p"))
+        await asyncio.sleep(0)
+    assert "rules[0] (rules.yaml:3): queried separately" in evaluation.status()
+
+    evaluation.adopt(after.all, {})
+
+    assert "rules[1] (rules.yaml:8): queried separately" in evaluation.status()
+
+
+async def test_removed_rules_leave_nothing_behind(evaluation, client, registry):
+    before = rules(A, B)
+    for name in "pqpq":
+        for metric in "ab":
+            await milli(evaluation, planned(before, metric, name))
+    removed = before.rules[1].content
+
+    evaluation.adopt(before.rules[:1], {})
+
+    del before
+    gc.collect()
+    assert removed not in {
+        each.content for each in gc.get_objects() if isinstance(each, CompiledRule)
+    }
+    assert registry.get_sample_value(
+        "gpu_metrics_adapter_evaluations_total", {"rule": "rules[0]", "result": "alone"}
+    )
+    labels = {"rule": "rules[1]", "result": "alone"}
+    assert registry.get_sample_value("gpu_metrics_adapter_evaluations_total", labels) is None

@@ -1,0 +1,363 @@
+"""Values of plans, from a real Prometheus; each request is queried unless a test says otherwise."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from adapter import errors, telemetry
+from adapter.clients.prometheus import Prometheus
+from adapter.clients.prometheus_result import QueryResult, Reduce
+from adapter.server.evaluation import evaluation as evaluation_module
+from adapter.server.evaluation.evaluation import Evaluation
+from rules import kinds, ruleset
+from rules.errors import AmbiguousSampleError
+from rules.query import catalog, plan
+from rules.query.aggregate import Sample
+from rules.selectors import selectors
+from tests.adapter.server.evaluation.delivery import delivered
+from tests.adapter.server.evaluation.planned import entry_of, pods
+from tools.real import prometheus as real
+from tools.waiting import Clock
+
+
+@pytest.fixture(scope="module")
+def running(real_servers, tmp_path_factory) -> Iterator[real.Prometheus]:
+    with real.run(tmp_path_factory.mktemp("prometheus")) as prometheus:
+        prometheus.put(
+            'used{namespace="n",exported_pod="a",gpu="0"} 10',
+            'used{namespace="n",exported_pod="a",gpu="1"} 20',
+            'used{namespace="n",pod="a"} 99',
+            'used{namespace="n",pod="b"} 7.5',
+            'broken{namespace="n",pod="a"} NaN',
+            'queue{namespace="n",name="x"} 3',
+        )
+        yield prometheus
+
+
+def evaluation_on(client, **more) -> Evaluation:
+    metrics = telemetry.EvaluationMetrics(CollectorRegistry())
+    return Evaluation(client, metrics=metrics, **{"freshness": 0.0, **more})
+
+
+@pytest.fixture
+def evaluation(running, session) -> Evaluation:
+    return evaluation_on(Prometheus(session, running.url))
+
+
+def plan_for(
+    *names: str,
+    series: str = "used",
+    more: str = "",
+    query: str = "",
+    labels: tuple[str, ...] = ("exported_pod", "pod"),
+) -> plan.Plan:
+    """Plan for pods in namespace `n`, by label `exported_pod` first, then by `pod`."""
+    entry = entry_of(series, query or "<<.Series>>{<<.LabelMatchers>>}", more, labels=labels)
+    return pods(*names, namespace="n", entry=entry)
+
+
+async def test_sample_with_the_earlier_label_wins(evaluation):
+    values = (await evaluation.values(plan_for("b", "a", "c"))).values
+
+    assert {name: value.milli for name, value in values.items()} == {"b": 7500, "a": 15000}
+    assert list(values) == ["b", "a"]
+    assert values["b"].time == pytest.approx(time.time(), abs=5)
+
+
+async def test_plan_of_one_step(evaluation):
+    values = (await evaluation.values(plan_for("a", "b", labels=("pod",)))).values
+
+    assert {name: value.milli for name, value in values.items()} == {"a": 99000, "b": 7500}
+
+
+async def test_failed_step_fails_the_plan(evaluation):
+    with pytest.raises(errors.Refused):
+        await evaluation.values(plan_for("a", query="<<.Series>>{<<.LabelMatchers>>"))
+
+
+async def test_aggregate_error_refuses_several_samples_of_one_object(evaluation):
+    with pytest.raises(AmbiguousSampleError):
+        await evaluation.values(plan_for("a", more="aggregate: error"))
+
+
+@pytest.mark.parametrize("query", ['"text"', "<<.Series>>{<<.LabelMatchers>>}[5m]"])
+async def test_result_other_than_a_vector_is_broken(evaluation, query):
+    with pytest.raises(errors.Broken, match="needs an instant vector"):
+        await evaluation.values(plan_for("a", query=query))
+
+
+def external_plan(query, more="", selector=""):
+    text = f"""
+externalRules:
+- seriesQuery: 'queue'
+  resources: {{overrides: {{namespace: {{resource: namespace}}}}}}
+  metricsQuery: '{query}'
+  {more}
+"""
+    compiled = ruleset.load([("rules.yaml", text)])
+    entry = catalog.build(compiled, {}, kinds.Kinds.builtin()).external["queue"]
+    return plan.external(entry, namespace="n", selector=selectors.parse(selector))
+
+
+@pytest.mark.parametrize(
+    ("query", "rows"),
+    [
+        ("<<.Series>>{<<.LabelMatchers>>}", [({"namespace": "n", "name": "x"}, 3000)]),
+        ("scalar(<<.Series>>{<<.LabelMatchers>>})", [(None, 3000)]),
+    ],
+    ids=["vector", "scalar"],
+)
+async def test_external_metric_has_one_row_per_sample(evaluation, query, rows):
+    values = (await evaluation.rows(external_plan(query))).values
+
+    assert [
+        (row.labels and {k: v for k, v in row.labels.items() if k != "__name__"}, row.value.milli)
+        for row in values
+    ] == rows
+
+
+@pytest.mark.parametrize(("more", "values"), [("", []), ("onNaN: zero", [0])])
+async def test_external_nan_is_left_out_or_zero_as_the_rule_says(evaluation, more, values):
+    for sign in ("NaN", "Inf", "-Inf"):
+        rows = (await evaluation.rows(external_plan(f"<<.Series>> * {sign}", more))).values
+
+        assert [row.value.milli for row in rows] == values
+
+
+class Long:
+    """Prometheus whose responses have `size` bytes; counts the queries."""
+
+    def __init__(self, size: int) -> None:
+        self.size, self.queries = size, 0
+
+    async def query(self, promql: str, reduce: Reduce | None = None) -> QueryResult:
+        self.queries += 1
+        sample = Sample(labels={"pod": "a", "namespace": "n"}, value=1.0, time=0.0)
+        result = QueryResult(kind="vector", samples=(sample,), size=self.size)
+        return delivered(result, reduce)
+
+
+@pytest.mark.parametrize(("size", "queries"), [(100, 10), (4 << 20, 11)])
+async def test_few_long_samples_fill_the_memory_for_results_as_many_short_ones_do(size, queries):
+    of_external, of_pods = Long(size), Long(size)
+    evaluation = evaluation_on(of_external, freshness=1000.0)
+    for number in (*range(10), 0):
+        await evaluation.rows(
+            external_plan("<<.Series>>{<<.LabelMatchers>>}", selector=f"x={number}")
+        )
+    evaluation = evaluation_on(of_pods, freshness=1000.0)
+    for number in (*range(10), 0):
+        await evaluation.values(pods("a", namespace="n", selector=f"x={number}"))
+
+    assert of_external.queries == of_pods.queries == queries
+
+
+async def test_external_query_must_return_a_vector_or_a_scalar(evaluation):
+    with pytest.raises(errors.NotInstantError, match="needs an instant vector or a scalar"):
+        await evaluation.rows(external_plan("<<.Series>>{<<.LabelMatchers>>}[5m]"))
+    with pytest.raises(errors.Broken, match="needs an instant vector"):
+        await evaluation.rows(external_plan('"text"'))
+
+
+# Last values (onMissing: {lastKnown: …})
+
+
+async def test_last_value_is_used_until_its_max_age(running, session):
+    clock = Clock(time.time())
+    evaluation = evaluation_on(Prometheus(session, running.url), clock=clock)
+    kept = "onMissing: {lastKnown: 5m}"
+    running.put('fleeting{namespace="n",pod="a"} 4')
+    plan = plan_for("a", "b", series="fleeting", more=kept)
+    before = (await evaluation.values(plan)).values
+
+    running.end('fleeting{namespace="n",pod="a"} 4')
+    clock.now += 200
+    assert (await evaluation.values(plan)).values == before  # with the time of the last sample
+
+    clock.now += 200
+    assert (await evaluation.values(plan)).values == {}
+
+
+async def test_without_last_known_an_ended_series_has_no_value(running, session):
+    evaluation = evaluation_on(Prometheus(session, running.url))
+    running.put('forgotten{namespace="n",pod="a"} 4')
+    plan = plan_for("a", series="forgotten")
+    assert set((await evaluation.values(plan)).values) == {"a"}
+
+    running.end('forgotten{namespace="n",pod="a"} 4')
+
+    assert (await evaluation.values(plan)).values == {}
+
+
+async def test_least_recently_used_last_values_are_evicted(running, session, monkeypatch):
+    monkeypatch.setattr(evaluation_module, "_MAX_LAST_VALUES", 2)
+    evaluation = evaluation_on(Prometheus(session, running.url))
+    kept = "onMissing: {lastKnown: 5m}"
+    running.put(*(f'many{{namespace="n",pod="{pod}"}} 1' for pod in "abc"))
+    await evaluation.values(plan_for("a", "b", series="many", more=kept))
+    await evaluation.values(plan_for("a", series="many", more=kept))
+    await evaluation.values(plan_for("c", series="many", more=kept))
+
+    running.end(*(f'many{{namespace="n",pod="{pod}"}} 1' for pod in "abc"))
+
+    values = (await evaluation.values(plan_for("a", "b", "c", series="many", more=kept))).values
+    assert list(values) == ["a", "c"]
+
+
+async def test_last_values_of_one_namespace_evict_none_of_another(running, session, monkeypatch):
+    monkeypatch.setattr(evaluation_module, "_MAX_LAST_VALUES", 10)
+    evaluation = evaluation_on(Prometheus(session, running.url))
+    entry = entry_of("crowded", "<<.Series>>{<<.LabelMatchers>>}", "onMissing: {lastKnown: 5m}")
+    few = pods("a", "b", namespace="n", entry=entry)
+    many = pods(*map(str, range(20)), namespace="other", entry=entry)
+    samples = [
+        f'crowded{{namespace="{each.namespace}",pod="{pod}"}} 1'
+        for each in (few, many)
+        for pod in each.names
+    ]
+    running.put(*samples)
+    for each in (few, many):
+        assert set((await evaluation.values(each)).values) == set(each.names)
+
+    running.end(*samples)
+
+    kept = [set((await evaluation.values(each)).values) for each in (few, many)]
+    assert kept == [{"a", "b"}, set(map(str, range(12, 20)))]
+
+
+class MovingObject:
+    """Prometheus with one pod that two exporters report; one flag per query: has it a sample?"""
+
+    def __init__(self, *reported: bool) -> None:
+        self.reported = list(reported)
+
+    async def query(self, promql: str, reduce: Reduce | None = None) -> QueryResult:
+        label = "exported_pod" if 'exported_pod="a"' in promql else "pod"
+        sample = Sample(labels={label: "a"}, value=1.0, time=0.0)
+        samples = (sample,) if self.reported.pop(0) else ()
+        return delivered(QueryResult(kind="vector", samples=samples), reduce)
+
+
+async def test_object_missing_while_it_moves_between_exporters_is_queried_again():
+    prometheus = MovingObject(*(True, False), *(False, False), *(False, True))
+    evaluation = evaluation_on(prometheus)
+
+    before = (await evaluation.values(plan_for("a"))).values
+    after = (await evaluation.values(plan_for("a"))).values
+
+    assert list(before) == list(after) == ["a"]
+    assert prometheus.reported == []
+
+
+async def test_objects_of_other_requests_do_not_hide_one_that_moves():
+    a_has_a_value, b_has_none = (True, False), (False, False)
+    prometheus = MovingObject(*a_has_a_value, *b_has_none, *(False, False), *(False, True))
+    evaluation = evaluation_on(prometheus)
+
+    await evaluation.values(plan_for("a"))
+    await evaluation.values(plan_for("b"))
+    after = (await evaluation.values(plan_for("a"))).values
+
+    assert list(after) == ["a"]
+    assert prometheus.reported == []
+
+
+async def test_object_that_is_gone_is_queried_again_only_once():
+    prometheus = MovingObject(*(True, False), *(False, False), *(False, False), *(False, False))
+    evaluation = evaluation_on(prometheus)
+
+    answers = [(await evaluation.values(plan_for("a"))).values for _ in range(3)]
+
+    assert [list(answer) for answer in answers] == [["a"], [], []]
+    assert prometheus.reported == []
+
+
+async def test_object_that_never_had_a_value_is_not_queried_again():
+    prometheus = MovingObject(False, False)
+
+    assert (await evaluation_on(prometheus).values(plan_for("a"))).values == {}
+
+
+class Lossy:
+    """Prometheus with the pods that a test says, and what it says that it lacks."""
+
+    def __init__(self) -> None:
+        self.pods: dict[str, float] = {}
+        self.partial = ""
+        self.queries = 0
+
+    async def query(self, promql: str, reduce: Reduce | None = None) -> QueryResult:
+        self.queries += 1
+        samples = (
+            Sample(labels={"pod": name}, value=value, time=time.time())
+            for name, value in self.pods.items()
+        )
+        return delivered(
+            QueryResult(kind="vector", samples=tuple(samples), partial=self.partial), reduce
+        )
+
+
+async def milli(evaluation: Evaluation, planned: plan.Plan) -> dict[str, int]:
+    values = (await evaluation.values(planned, serve_partial=True)).values
+    return {name: value.milli for name, value in values.items()}
+
+
+@pytest.mark.parametrize("allowed", [False, True])
+async def test_a_pod_that_a_partial_response_lacks_gets_no_constant(allowed):
+    prometheus = Lossy()
+    prometheus.pods, prometheus.partial = {"a": 5}, "store away"
+    planned = plan_for("a", "b", more="onMissing: {value: 0}", labels=("pod",))
+
+    found = await milli(evaluation_on(prometheus, allow_partial=allowed), planned)
+
+    assert found == ({"a": 5000, "b": 0} if allowed else {"a": 5000})
+
+
+async def test_last_values_are_used_for_losses_and_not_built_from_them():
+    prometheus = Lossy()
+    evaluation = evaluation_on(prometheus)
+    planned = plan_for("a", "b", more="onMissing: {lastKnown: 5m}", labels=("pod",))
+    prometheus.pods = {"a": 8, "b": 9}
+    assert await milli(evaluation, planned) == {"a": 8000, "b": 9000}
+
+    prometheus.pods, prometheus.partial = {"a": 1}, "store away"
+    assert await milli(evaluation, planned) == {"a": 1000, "b": 9000}
+
+    prometheus.pods, prometheus.partial = {}, ""
+    assert await milli(evaluation, planned) == {"a": 8000, "b": 9000}
+
+
+async def test_an_object_that_a_partial_response_lacks_is_not_queried_again():
+    prometheus = Lossy()
+    evaluation = evaluation_on(prometheus)
+    prometheus.pods = {"a": 8, "b": 9}
+    await milli(evaluation, plan_for("a", "b"))
+    both_steps = prometheus.queries
+
+    prometheus.pods, prometheus.partial = {"b": 9}, "store away"
+    assert await milli(evaluation, plan_for("a", "b")) == {"b": 9000}
+    assert prometheus.queries == 2 * both_steps
+
+    prometheus.partial = ""  # the value that it had is not forgotten
+    await milli(evaluation, plan_for("a", "b"))
+    assert prometheus.queries == 4 * both_steps
+
+
+async def test_shared_results_stay_partial():
+    prometheus = Lossy()
+    evaluation = evaluation_on(prometheus, freshness=60.0)
+    prometheus.pods, prometheus.partial = {"a": 5, "b": 6}, "store away"
+
+    planned = plan_for("a", labels=("pod",))
+    for _ in range(6):
+        with pytest.raises(errors.Partial, match="store away"):
+            await evaluation.values(planned)
+    assert (await evaluation.values(planned, serve_partial=True)).partial == "store away"
+    assert prometheus.queries < 6
+
+    with pytest.raises(errors.Partial):
+        await evaluation.values(plan_for("none", labels=("pod",)), serve_partial=True)

@@ -1,0 +1,182 @@
+"""Usage of CPU and memory, on a real Prometheus whose queries are counted."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator, Sequence
+
+import aiohttp
+import pytest
+from prometheus_client import CollectorRegistry
+
+from adapter import errors, telemetry
+from adapter.clients.prometheus import Prometheus
+from adapter.server.evaluation.evaluation import Evaluation
+from rules.errors import PlanError
+from rules.kinds import NODES, PODS
+from rules.query import resource
+from rules.query.plan import Plan
+from tests.adapter.server.evaluation.test_shared_query import Counting
+from tests.rules.query.test_resource import QUERY, queries
+from tools.real import prometheus as real
+
+NAMESPACES = [f"n{number}" for number in range(40)]
+ALONE = "topk(9,m{<<.LabelMatchers>>})"
+
+
+@pytest.fixture(scope="module")
+def running(real_servers: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with real.run(tmp_path_factory.mktemp("prometheus")) as prometheus:
+        prometheus.put(
+            *(
+                f'm{{ns="{namespace}",pod="{pod}",container="{container}"}} {number}'
+                for number, namespace in enumerate(NAMESPACES)
+                for pod in ("a", "b")
+                for container in ("main", "side")
+            ),
+            'm{node="n1"} 7',
+            'm{ns="idle",pod="b",container="main"} 0',
+            'm{ns="idle",pod="a",container="main"} 0',
+            'm{ns="idle",pod="a",container="side"} 1',
+        )
+        yield prometheus.url
+
+
+@pytest.fixture
+async def counting(running: str) -> AsyncIterator[Counting]:
+    async with aiohttp.ClientSession() as session:
+        yield Counting(Prometheus(session, running))
+
+
+@pytest.fixture
+async def evaluation(counting: Counting) -> AsyncIterator[Evaluation]:
+    metrics = telemetry.EvaluationMetrics(CollectorRegistry())
+    evaluation = Evaluation(counting, metrics=metrics, freshness=100.0)
+    yield evaluation
+    await evaluation.close()
+
+
+def plans(
+    namespaces: Sequence[str], query: str = QUERY, names: Sequence[str] = ("a", "b")
+) -> list[Plan]:
+    compiled = queries(query)
+    return [
+        plan
+        for namespace in namespaces
+        for plan in resource.plans(compiled, PODS, namespace=namespace, names=names)
+    ]
+
+
+async def test_pods_of_one_namespace_cost_a_query_for_cpu_and_one_for_memory(
+    evaluation: Evaluation, counting: Counting
+) -> None:
+    cpu, memory = await evaluation.usages(plans(["n3"]))
+
+    assert {name: each.milli for name, each in cpu.items()} == {
+        name: {"main": 3000, "side": 3000} for name in ("a", "b")
+    }
+    assert list(memory) == ["a", "b"]
+    assert counting.queries == ['sum(m{ns="n3",pod=~"a|b"}) by (pod,container)'] * 2
+
+
+async def test_the_same_mapping_is_returned_until_the_evaluation_expires(
+    evaluation: Evaluation, counting: Counting
+) -> None:
+    request = plans(["n3"])
+
+    first = await evaluation.usages(request)
+    second = await evaluation.usages(request)
+
+    assert [a is b for a, b in zip(first, second, strict=True)] == [True, True]
+    assert len(counting.queries) == 2
+
+
+async def test_pods_of_all_namespaces_cost_no_more_queries_than_those_of_one(
+    evaluation: Evaluation, counting: Counting
+) -> None:
+    found = await evaluation.usages(plans(NAMESPACES))
+
+    assert [usages["b"].milli["side"] for usages in found[::2]] == [
+        1000 * number for number in range(len(NAMESPACES))
+    ]
+    assert counting.queries == ['sum(m{ns!="",pod!=""}) by (pod,container,ns)'] * 2
+
+
+async def test_a_rule_that_cannot_be_shared_is_queried_for_each_namespace(
+    evaluation: Evaluation, counting: Counting
+) -> None:
+    found = await evaluation.usages(plans(NAMESPACES[:5], ALONE))
+
+    assert all(len(usages) == 2 for usages in found)
+    assert len(counting.queries) == 10
+
+
+async def test_the_failure_of_one_namespace_leaves_the_others(
+    evaluation: Evaluation, counting: Counting
+) -> None:
+    counting.failure = lambda promql: errors.Broken("500") if 'ns="n1"' in promql else None
+
+    first, _, second, _ = await evaluation.usages(plans(["n0", "n1"], ALONE))
+
+    assert list(first) == ["a", "b"]
+    assert isinstance(second, errors.Broken)
+
+
+async def test_a_query_that_cannot_be_rendered_is_a_result(evaluation: Evaluation) -> None:
+    found = await evaluation.usages(plans(["n0"], "<<if false>>x<<end>>"))
+
+    assert all(isinstance(each, PlanError) for each in found)
+
+
+async def test_the_status_names_queries_that_fail_or_find_no_usage_for_a_minute(
+    counting: Counting,
+) -> None:
+    now = 0.0
+    metrics = telemetry.EvaluationMetrics(CollectorRegistry())
+    evaluation = Evaluation(counting, metrics=metrics, freshness=0.0, clock=lambda: now)
+    status = evaluation.usage_status
+    assert status.check() == "not requested yet"
+
+    await evaluation.usages(plans(["n0"]))
+    assert status.check() == "no query fails"
+
+    counting.failure = lambda promql: errors.Broken("500 secret")
+    await evaluation.usages(plans(["n0"])[:1])
+    assert isinstance(status.check(), errors.Degradation)
+    assert status.check() == (
+        "resourceRules.cpu.containerQuery: fails since 1970-01-01T00:00:00+00:00; see the log"
+    )
+
+    counting.failure = lambda _: None
+    for _ in range(2):
+        await evaluation.usages(plans(["n0"], names=("new",)))
+        assert not isinstance(status.check(), errors.Degradation)
+        now += 30.0
+    assert "resourceRules.memory.containerQuery: no usage since" in status.check()
+    assert isinstance(status.check(), errors.Degradation)
+
+    await evaluation.usages(plans(["n0"]))
+    assert status.check() == "no query fails"
+    await evaluation.close()
+
+
+async def test_nodes_are_queried_by_their_names(evaluation: Evaluation, counting: Counting) -> None:
+    request = resource.plans(queries(), NODES, namespace="", names=("n1", "n2"))
+
+    cpu, _ = await evaluation.usages(request)
+
+    assert {name: each.milli for name, each in cpu.items()} == {"n1": {"": 7000}}
+    assert counting.queries == ['sum(m{node=~"n1|n2"}) by (node)'] * 2
+
+
+@pytest.mark.parametrize("query", ["{each} / {each}", "1 / {each}", "-1 / {each}"])
+async def test_a_container_with_nan_or_inf_leaves_out_its_pod(
+    evaluation: Evaluation, query: str
+) -> None:
+    cpu, memory = await evaluation.usages(plans(["idle", "n3"], query.format(each=QUERY))[:2])
+    others, _ = await evaluation.usages(plans(["n3"], query.format(each=QUERY)))
+
+    for each in (cpu, memory):
+        assert dict(each) == {}
+        assert each.not_finite == ["a", "b"]
+    assert list(others) == ["a", "b"]
+    assert others.not_finite == []

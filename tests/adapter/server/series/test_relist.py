@@ -1,0 +1,995 @@
+"""Relists of a real Prometheus; failures come from a fake proxy before it."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+import logging
+import threading
+import time
+import types
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, suppress
+
+import prometheus_client
+import pytest
+
+from adapter import telemetry
+from adapter.clients.prometheus import Prometheus
+from adapter.server.series.relist import Relist
+from rules import kinds as cluster
+from rules import ruleset
+from rules.causes.inventory import ListingStatus
+from rules.kinds import GroupResource, Kinds
+from rules.query import catalog, label_binding
+from rules.query.label_binding import LabelBinding
+from tools.fakes import prometheus as fakes
+from tools.real import prometheus as real
+from tools.waiting import Clock, until
+
+Make = Callable[..., Relist]
+
+PODS = GroupResource("", "pods")
+NAMES = "/api/v1/label/__name__/values"
+SERIES = "/api/v1/series"
+
+EXPORTED = LabelBinding(resource="exported_pod", namespace="namespace")
+DIRECT = LabelBinding(resource="pod", namespace="namespace")
+
+
+def rule(
+    series_query: str, *, labels: str = "namespace: namespace, pod: pod", more: str = ""
+) -> str:
+    """One rule; `labels` is `label: resource` pairs, in order."""
+    pairs = (pair.split(": ") for pair in labels.split(", ") if pair)
+    overrides = ", ".join(f"{label}: {{resource: {resource}}}" for label, resource in pairs)
+    return (
+        f"- seriesQuery: '{series_query}'\n"
+        f"  resources: {{overrides: {{{overrides}}}{more}}}\n"
+        "  metricsQuery: 'sum(<<.Series>>{<<.LabelMatchers>>}) by (<<.GroupBy>>)'\n"
+    )
+
+
+SWITCHING = "namespace: namespace, exported_pod: pod, pod: pod"
+
+
+@pytest.fixture(scope="module")
+def running(real_servers, tmp_path_factory) -> Iterator[real.Prometheus]:
+    with real.run(tmp_path_factory.mktemp("prometheus")) as prometheus:
+        yield prometheus
+
+
+class Ticks:
+    """A clock that advances by one second at each reading, and by more when a test says so."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        self.now += 1
+        return self.now
+
+
+@pytest.fixture
+def make(session) -> Make:
+    def relist(url: str, *rules: str, external: str = "", **arguments) -> Relist:
+        text = "rules:\n" + "".join(rules) if rules else ""
+        text += f"externalRules:\n{external}" if external else ""
+        settings = {"kinds": lambda: BUILTIN, "interval": 600, "max_age": 600, **arguments}
+        prometheus = Prometheus(session, url, timeout=settings.pop("timeout", 10))
+        compiled = ruleset.load([("rules.yaml", text or "rules: []")])
+        return Relist(compiled, prometheus, settings.pop("kinds"), **settings)
+
+    return relist
+
+
+@pytest.fixture
+def proxy(running, serve) -> Callable[..., Awaitable[fakes.Prometheus]]:
+    """Starts a fake that passes requests on to the real Prometheus unless told otherwise."""
+    return lambda behave=None, **options: serve(behave or fakes.through(running.url, **options))
+
+
+BUILTIN = Kinds.builtin()
+
+
+def metrics(relist: Relist) -> set[str]:
+    return {entry.metric for entry in relist.catalog.entries if entry.resource == PODS}
+
+
+def pod_labels(relist: Relist, metric: str) -> tuple[str, ...]:
+    """The labels by which the metric is queried for pods."""
+    entry = relist.catalog.entry(PODS, metric)
+    assert entry
+    return tuple(binding.resource for source in entry.sources for binding in source.bindings)
+
+
+@asynccontextmanager
+async def following(relist: Relist) -> AsyncIterator[None]:
+    task = asyncio.create_task(relist.run())
+    try:
+        yield
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+# Names
+
+
+async def test_names_become_metrics_of_the_resources_that_their_labels_map_to(running, make):
+    running.put('one_used{namespace="n",pod="p"} 1', 'one_free{namespace="n"} 1', "one_bare 1")
+    relist = make(running.url, rule('{__name__=~"one_.*"}'))
+
+    await relist.once()
+
+    assert {(str(entry.resource), entry.metric) for entry in relist.catalog.entries} == {
+        ("pods", "one_used"),
+        ("namespaces", "one_used"),
+        ("namespaces", "one_free"),
+    }
+
+
+async def test_next_relist_adds_new_names(running, make):
+    running.put('new_a{namespace="n",pod="p"} 1')
+    relist = make(running.url, rule('{__name__=~"new_.*"}'), monotonic=Ticks())
+    await relist.once()
+
+    running.put('new_b{namespace="n",pod="p"} 1')
+    await relist.once()
+
+    assert metrics(relist) == {"new_a", "new_b"}
+
+
+@pytest.mark.parametrize(
+    ("selector", "listed"),
+    [
+        ('{__name__=~"past_.*"}', {"past_new"}),
+        ('{__name__=~"past_.*"} # comment', {"past_new"}),
+        ('past_old{__name__!~"x"}', set()),
+        ('past_new{__name__!~"x"}', {"past_new"}),
+    ],
+)
+async def test_names_that_ended_before_the_window_are_not_listed(
+    running, make, caplog, selector, listed
+):
+    running.put('past_old{namespace="n",pod="p"} 1', at=time.time() - 300)
+    running.put('past_new{namespace="n",pod="p"} 1')
+    now = time.time()
+    window = {"start": str(now - 60), "end": str(now), "match[]": '{__name__=~"past_.*"}'}
+    assert running.get(NAMES, **window) == ["past_new", "past_old"]  # the index is a superset
+
+    relist = make(running.url, rule(selector, labels=SWITCHING), max_age=60)
+    await relist.once()
+
+    assert metrics(relist) == listed
+    assert not caplog.records
+
+
+async def test_metric_that_ended_is_removed_by_the_exact_query_and_stays_removed(running, make):
+    running.put('brief{namespace="n",pod="p"} 1', at=time.time() - 2)
+    running.put('brief_not{namespace="n",pod="p"} 1', at=time.time() + 60)
+    running.put('brief_not{namespace="n",pod="p"} 1', at=time.time() + 61)
+    monotonic = Ticks()
+    relist = make(running.url, rule('{__name__=~"brief.*"}'), max_age=3, monotonic=monotonic)
+    await relist.once()
+    assert "brief" in metrics(relist)
+
+    selector = {"match[]": "brief"}
+    real.wait_for(
+        lambda: not running.get("/api/v1/series", start=str(time.time() - 3), **selector),
+        "the sample is older than three seconds",
+    )
+    await relist.once()
+    assert "brief" in metrics(relist)  # the exact query is not due yet
+
+    monotonic.now += 1000
+    await relist.once()
+    assert "brief" not in metrics(relist)
+
+    await relist.once()
+    assert "brief" not in metrics(relist)  # although the index still has it
+
+
+async def test_exact_query_runs_at_most_a_hundredth_of_the_time(running, make, proxy):
+    running.put('pace{namespace="n",pod="p"} 1')
+    fake = await proxy()
+    monotonic = Ticks()
+    relist = make(fake.url, rule("pace"), monotonic=monotonic)
+
+    def exact() -> int:
+        return sum("last_over_time" in each.parameters.get("query", "") for each in fake.requests)
+
+    await relist.once()
+    await relist.once()
+    assert exact() == 1
+
+    monotonic.now += 100
+    await relist.once()
+    assert exact() == 2
+
+
+async def test_template_maps_labels_of_kinds_that_the_cluster_has(running, make, proxy):
+    running.put('shaped{kube_pod="p",kube_namespace="n",kube_nothing="x",other="y"} 1')
+    fake = await proxy()
+    text = rule("shaped", labels="", more=", template: kube_<<.Resource>>")
+    relist = make(fake.url, text)
+
+    await relist.once()
+
+    assert {(str(entry.resource), entry.metric) for entry in relist.catalog.entries} == {
+        ("pods", "shaped"),
+        ("namespaces", "shaped"),
+    }
+    selectors = "".join(str(each.parameters.get("match[]")) for each in fake.requests)
+    assert "kube_pod!=" in selectors
+    assert "kube_nothing" not in selectors
+    assert "other" not in selectors
+
+
+async def test_series_are_never_fetched(running, make, proxy):
+    running.put('plain{namespace="n",pod="p"} 1')
+    fake = await proxy()
+
+    await make(fake.url, rule("plain")).once()
+
+    assert "/api/v1/series" not in {each.path for each in fake.requests}
+
+
+async def test_rules_with_the_same_selector_share_requests(running, make, proxy):
+    running.put('shared{namespace="n",pod="p"} 1')
+    fake = await proxy()
+    relist = make(fake.url, rule("shared"), rule("shared") + "  name: {as: other}\n")
+
+    await relist.once()
+
+    plain = [each for each in fake.requests if each.parameters.get("match[]") == "shared"]
+    assert len(plain) == 1
+    assert metrics(relist) == {"shared", "other"}
+
+
+async def test_window_is_the_last_max_age_seconds(make, proxy, running):
+    fake = await proxy()
+
+    await make(fake.url, rule("window"), max_age=120, clock=lambda: 1000.0).once()
+
+    parameters = fake.requests[0].parameters
+    assert (parameters["start"], parameters["end"]) == ("880.000", "1000.000")
+
+
+async def test_external_rules_are_listed_without_resources(running, make):
+    running.put('queue{namespace="n"} 1')
+    relist = make(running.url, external=rule("queue", labels="namespace: namespace"))
+
+    await relist.once()
+
+    assert list(relist.catalog.external) == ["queue"]
+
+
+async def test_at_most_eight_requests_are_in_flight(make, proxy):
+    in_flight, most = 0, 0
+    all_in_flight = asyncio.Event()
+
+    async def count(request, received):
+        nonlocal in_flight, most
+        in_flight += 1
+        most = max(most, in_flight)
+        if in_flight == 8:
+            all_in_flight.set()
+        await all_in_flight.wait()
+        await asyncio.sleep(0.01)
+        in_flight -= 1
+        return await fakes.says('{"status":"success","data":[]}')(request, received)
+
+    fake = await proxy(count)
+
+    await make(fake.url, *(rule(f'busy_{number}{{a="b"}}') for number in range(30))).once()
+
+    assert most == 8
+
+
+async def test_rules_of_one_name_each_with_the_same_labels_share_requests(running, make, proxy):
+    selectors: list[str] = []
+
+    async def record(request, received):
+        parameters = received.parameters
+        selectors.append(parameters.get("match[]", "") or parameters.get("query", ""))
+        return await through(request, received)
+
+    running.put('named_0{namespace="n",pod="p"} 1', 'named_2{namespace="n"} 1')
+    through = fakes.through(running.url)
+    fake = await proxy(record)
+    relist = make(fake.url, *(rule(f"named_{number}") for number in range(3)))
+
+    await relist.once()
+
+    assert {str(each.resource): each.metric for each in relist.catalog.entries} == {
+        "namespaces": "named_2",
+        "pods": "named_0",
+    }
+    listings = relist.inventory.listings
+    assert [len(listings[rule].series) for rule in range(3)] == [1, 0, 1]
+    assert all("named_0|named_1|named_2" in each or 'namespace=""' in each for each in selectors)
+
+
+async def test_missing_name_is_listed_by_the_next_refresh(running, make):
+    running.put('early{namespace="n",pod="p"} 1')
+    relist = make(running.url, rule("early"), rule("late"))
+    await relist.once()
+
+    running.put('late{namespace="n",pod="p"} 1')
+    await relist.refresh_live_labels()
+
+    assert "late" in {entry.metric for entry in relist.catalog.entries}
+
+
+async def test_many_names_are_split_into_several_selectors(make, proxy):
+    selectors: list[str] = []
+
+    async def record(request, received):
+        selectors.append(received.parameters.get("match[]", ""))
+        return await fakes.says('{"status":"success","data":[]}')(request, received)
+
+    fake = await proxy(record)
+
+    await make(fake.url, *(rule(f"many_{number}") for number in range(120))).once()
+
+    assert len({each for each in selectors if each.startswith("{")}) == 3
+
+
+async def test_inventory_has_what_relists_found_and_not_what_rules_pin(running, make):
+    running.put('known_a{namespace="n",other="p"} 1')
+    rules = rule("known_a"), rule("known_b"), rule("bad[")
+    relist = make(running.url, *rules, clock=lambda: 90.0)
+    assert relist.inventory.listings == {}
+    assert relist.inventory.statuses == dict.fromkeys(
+        range(3), ListingStatus(listed=None, failed=False)
+    )
+    assert relist.inventory.now == 90
+    relist = make(running.url, *rules)
+
+    await relist.once()
+
+    inventory = relist.inventory
+    known, unknown = inventory.listings[0].series, inventory.listings[1].series
+    assert ([each.name for each in known], unknown) == (["known_a"], ())
+    assert inventory.series_of(inventory.ruleset.rules[0], "known_a") == known
+    assert [inventory.statuses[index].failed for index in range(3)] == [False, False, True]
+    assert inventory.statuses[0].listed == pytest.approx(inventory.now, abs=60)
+    assert inventory.catalog is relist.catalog
+
+
+async def test_labels_of_a_series_name_can_be_queried(running, make):
+    running.put('carry_a{namespace="n",other="p"} 1', 'carry_b{namespace="n",more="p"} 1')
+    relist = make(running.url, rule('{__name__=~"carry_.*"}'))
+    (only,) = relist.inventory.ruleset.rules
+    assert await relist.labels(only, "carry_a") == frozenset()  # match[] is not probed yet
+
+    await relist.once()
+
+    assert await relist.labels(only, "carry_a") == {"namespace", "other"}
+
+
+# The catalog
+
+
+class PausedBuild:
+    """Holds back every catalog until `proceed` is set."""
+
+    def __init__(self) -> None:
+        self.started, self.proceed = threading.Event(), threading.Event()
+        self.number = 0
+        self._build = catalog.build
+
+    def __call__(self, *arguments):
+        self.number += 1
+        self.started.set()
+        assert self.proceed.wait(60)
+        return self._build(*arguments)
+
+
+async def test_event_loop_is_not_blocked_while_a_catalog_is_built(running, make, monkeypatch):
+    running.put('loop_a{namespace="n",pod="p"} 1')
+    relist = make(running.url, rule('{__name__=~"loop_.*"}'))
+    build = PausedBuild()
+    monkeypatch.setattr(catalog, "build", build)
+
+    listing = asyncio.create_task(relist.once())
+    await until(build.started.is_set)
+    assert not metrics(relist)
+    assert not relist.attempted.is_set()
+
+    build.proceed.set()
+    await listing
+    assert metrics(relist) == {"loop_a"}
+    assert relist.attempted.is_set()
+
+
+async def test_listings_that_change_during_a_build_share_the_next_one(running, make, monkeypatch):
+    names = [f"many_{letter}" for letter in "abcde"]
+    running.put(*(f'{name}{{namespace="n",pod="p"}} 1' for name in names))
+    relist = make(running.url, *(rule(f'{{__name__="{name}"}}') for name in names))
+    build = PausedBuild()
+    monkeypatch.setattr(catalog, "build", build)
+
+    listing = asyncio.create_task(relist.once())
+    await until(lambda: all(each.listed for each in relist.statuses.values()))
+    build.proceed.set()
+    await listing
+
+    assert metrics(relist) == set(names)
+    assert build.number == 2
+
+
+async def test_catalog_is_kept_while_neither_series_nor_kinds_change(running, make):
+    running.put('same{namespace="n",pod="p"} 1')
+    relist = make(running.url, rule("same"), kinds=lambda: Kinds.of(BUILTIN.groups))
+    await relist.once()
+    before = relist.catalog
+
+    await relist.once()
+
+    assert relist.catalog is before
+
+
+# Backends without match[]
+
+
+@pytest.mark.parametrize("status", [400, 404, 422])
+async def test_series_are_fetched_if_match_is_refused(running, make, proxy, status):
+    running.put('refused_a{namespace="n",pod="p"} 1', 'refused_b{namespace="n"} 1')
+    fake = await proxy(
+        spoil=lambda received: fakes.says("no", status=status) if received.path == NAMES else None
+    )
+    relist = make(fake.url, rule('{__name__=~"refused_.*"}'))
+
+    await relist.once()
+    await relist.once()
+
+    assert metrics(relist) == {"refused_a"}
+    assert sum(each.path == NAMES for each in fake.requests) == 1  # the refusal is remembered
+    assert not any("last_over_time" in str(each.parameters) for each in fake.requests)
+
+
+async def test_series_are_fetched_if_match_is_ignored(running, make, proxy):
+    running.put('ignored_a{namespace="n",pod="p"} 1', 'ignored_other{namespace="n",pod="p"} 1')
+    fake = await proxy(
+        without=lambda received: frozenset({"match[]"} if received.path == NAMES else ())
+    )
+    relist = make(fake.url, rule("ignored_a"))
+
+    await relist.once()
+    await relist.once()
+
+    assert metrics(relist) == {"ignored_a"}
+    assert sum(each.path == NAMES for each in fake.requests) == 2  # the names and the probe
+    assert await relist.labels(relist.inventory.ruleset.rules[0], "ignored_a") == frozenset()
+
+
+def matches_a_name_twice(received):
+    return str(received.parameters.get("match[]")).count("__name__") > 1
+
+
+async def test_two_matchers_of_a_name_are_never_sent(running, make, proxy):
+    # VictoriaMetrics refuses them.
+    running.put('twice_a{namespace="n",pod="p"} 1')
+    refused = fakes.says("metric name must not be set twice", status=422)
+    fake = await proxy(spoil=lambda received: refused if matches_a_name_twice(received) else None)
+    relist = make(fake.url, rule("twice_a"))
+
+    await relist.once()
+
+    assert metrics(relist) == {"twice_a"}
+    assert not any(each.path == SERIES for each in fake.requests)
+
+
+@pytest.mark.parametrize("status", [400, 422])
+async def test_series_are_fetched_if_the_probe_is_refused(running, make, proxy, status):
+    running.put('probed_a{namespace="n",pod="p"} 1')
+    refused = fakes.says("no", status=status)
+    fake = await proxy(
+        spoil=lambda received: (
+            refused if 'namespace=""' in str(received.parameters.get("match[]")) else None
+        )
+    )
+    relist = make(fake.url, rule("probed_a"))
+
+    await relist.once()
+
+    assert metrics(relist) == {"probed_a"}
+    assert any(each.path == SERIES for each in fake.requests)
+
+
+async def test_empty_result_does_not_count_as_support_of_match(running, make, proxy):
+    running.put('late_a{namespace="n",pod="p"} 1')
+    empty = fakes.says('{"status":"success","data":[]}')
+    fake = await proxy(
+        spoil=lambda received: empty if received.path == NAMES and not filled else None,
+        without=lambda received: frozenset({"match[]"} if received.path == NAMES else ()),
+    )
+    filled = False
+    relist = make(fake.url, rule("late_a"))
+    await relist.once()
+    assert not metrics(relist)
+
+    filled = True
+    await relist.once()
+
+    assert metrics(relist) == {"late_a"}
+
+
+async def test_names_from_fetched_series_are_removed_at_once(running, make, proxy):
+    running.put('gone_a{namespace="n",pod="p"} 1')
+    fake = await proxy(
+        spoil=lambda received: fakes.says("no", status=404) if received.path == NAMES else None
+    )
+    relist = make(fake.url, rule("gone_a"))
+    await relist.once()
+
+    fake.behave = fakes.says('{"status":"success","data":[]}')
+    await relist.once()
+
+    assert not metrics(relist)
+
+
+# Failures
+
+
+async def test_bad_selector_does_not_affect_other_rules(running, make, caplog):
+    running.put('good{namespace="n",pod="p"} 1')
+    caplog.set_level(logging.INFO, "adapter")
+    relist = make(running.url, rule("good"), rule('{bad=~"("}'))
+
+    await relist.once()
+    await relist.once()
+
+    assert metrics(relist) == {"good"}
+    assert not relist.statuses[0].failed
+    status = relist.statuses[1]
+    assert (status.listed, status.failed) == (None, True)
+    assert status.failing_since is not None
+    (record,) = caplog.records
+    assert record.message.startswith("rules[1]: relist failed, known metrics stay listed: ")
+    assert "400 bad_data" in record.message
+
+
+@pytest.mark.parametrize("failing", ["ambiguous_bindings", "choices"])
+@pytest.mark.parametrize("failure", [RecursionError, MemoryError])
+async def test_whatever_fails_for_one_rule_affects_no_other(
+    running, make, caplog, monkeypatch, failing, failure
+):
+    """Its series are written by others; the failure is that of a defect."""
+    running.put(*(f'{name}{{namespace="n",pod="p"}} 1' for name in ("sound", "hit", "other")))
+    function = getattr(label_binding, failing)
+
+    def fail_for_one(rule, *others):
+        if rule.config.series_query == "hit":
+            raise failure
+        return function(rule, *others)
+
+    monkeypatch.setattr(label_binding, failing, fail_for_one)
+    relist = make(running.url, rule("sound"), rule("hit", labels=SWITCHING), interval=0.1)
+
+    async with following(relist):
+        await until(lambda: any(each.exc_info for each in caplog.records))
+        await until(lambda: "sound" in metrics(relist))
+        rules = "rules:\n" + rule("hit", labels=SWITCHING) + rule("other") + rule("sound")
+        await relist.adopt(ruleset.load([("rules.yaml", rules)]))
+        assert metrics(relist) - {"hit"} == {"sound", "other"}
+
+
+async def test_bad_selector_is_not_taken_for_missing_support_of_match(running, make, proxy):
+    running.put('also_good{namespace="n",pod="p"} 1')
+    fake = await proxy()
+    relist = make(fake.url, rule('{bad=~"("}'), rule("also_good"))
+
+    await relist.once()
+    await relist.once()
+
+    series = [each for each in fake.requests if each.path == "/api/v1/series"]
+    assert "also_good" not in {each.parameters["match[]"] for each in series}
+    assert len(series) <= 1
+    assert metrics(relist) == {"also_good"}
+
+
+async def test_failing_rule_keeps_its_last_good_listing(running, make, proxy, caplog):
+    running.put('kept{namespace="n",pod="p"} 1')
+    caplog.set_level(logging.INFO, "adapter")
+    fake = await proxy()
+    relist = make(fake.url, rule('{__name__=~"kept"}'))
+    await relist.once()
+    before = relist.statuses[0]
+    works, fake.behave = fake.behave, fakes.says("down", status=503)
+
+    await relist.once()
+    await relist.once()
+    assert metrics(relist) == {"kept"}
+    status = relist.statuses[0]
+    assert status.failing_since is not None
+    assert status == dataclasses.replace(before, failed=True, failing_since=status.failing_since)
+    assert "503" in caplog.text
+
+    fake.behave = works
+    await relist.once()
+    assert not relist.statuses[0].failed
+    assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
+
+
+async def test_names_of_the_index_stay_if_the_exact_query_fails(running, make, proxy, caplog):
+    running.put('inexact{namespace="n",pod="p"} 1', at=time.time() - 300)
+    fake = await proxy(
+        spoil=lambda received: (
+            fakes.says("too much", status=422) if "query" in received.path else None
+        )
+    )
+    relist = make(fake.url, rule("inexact"), max_age=60)
+
+    await relist.once()
+
+    assert metrics(relist) == {"inexact"}
+    assert not relist.statuses[0].failed
+    (record,) = caplog.records
+    assert "exact query failed, metrics that ended may stay listed: " in record.message
+
+
+@pytest.mark.parametrize("ignores_match", [False, True])
+async def test_partial_responses_remove_nothing_and_add_what_is_new(
+    running, make, proxy, ignores_match
+):
+    one, two, new = names = [f"part{ignores_match}_{each}" for each in ("one", "two", "new")]
+    running.put(
+        f'{one}{{namespace="n",pod="p"}} 1',
+        f'{two}{{namespace="n",pod="p"}} 1',
+        f'{two}{{namespace="n",exported_pod="p"}} 1',
+    )
+    data: dict[str, object] = {}
+
+    def partly(received: fakes.Received) -> fakes.Behaviour | None:
+        """Return what a store has that knows only the new name, which carries no label."""
+        if not data:
+            return None
+        labelled = received.path == NAMES and '!=""' in received.parameters["match[]"]
+        found = [] if labelled else data.get(received.path, [])
+        return fakes.says(json.dumps({"status": "success", "data": found, "isPartial": True}))
+
+    removed = frozenset({"match[]"} if ignores_match else ())
+    fake = await proxy(
+        spoil=partly, without=lambda received: removed if received.path == NAMES else frozenset()
+    )
+    meter = telemetry.RelistMetrics(registry := prometheus_client.CollectorRegistry())
+    text = rule(f'{{__name__=~"{"|".join(names)}"}}', labels=SWITCHING)
+    relist = make(fake.url, text, meter=meter)
+    await relist.once()
+    assert listed(relist) == {one, two}
+    labels = pod_labels(relist, two)
+    assert labels == ("exported_pod", "pod")
+
+    data[NAMES] = [new]
+    data["/api/v1/series"] = [{"__name__": new}]
+    data["/api/v1/query"] = {"resultType": "vector", "result": []}
+    for _ in range(2):
+        await relist.once()
+
+    assert listed(relist) == {one, two, new}
+    assert pod_labels(relist, two) == labels
+    assert relist.statuses[0].partial
+    outcome = {"rule": "rules[0]", "outcome": "Partial"}
+    assert registry.get_sample_value("gpu_metrics_adapter_relists_total", outcome) == 2
+
+    data.clear()
+    await relist.once()
+    assert not relist.statuses[0].partial
+
+
+def listed(relist: Relist) -> set[str]:
+    """The names of series, whatever their labels."""
+    return {series.name for series in relist.inventory.listings[0].series}
+
+
+async def test_exact_result_without_names_is_an_error(running, make, proxy, caplog):
+    running.put('nameless{namespace="n",pod="p"} 1')
+    element = '{"metric":{},"value":[1,"1"]}'
+    body = f'{{"status":"success","data":{{"resultType":"vector","result":[{element}]}}}}'
+    fake = await proxy(
+        spoil=lambda received: fakes.says(body) if received.path == "/api/v1/query" else None
+    )
+    relist = make(fake.url, rule("nameless"))
+
+    await relist.once()
+
+    assert metrics(relist) == {"nameless"}
+    assert "series without a name" in caplog.text
+
+
+async def test_metrics_of_pinned_rules_exist_before_any_listing(make, proxy):
+    fake = await proxy(fakes.says("down", status=503))
+    relist = make(fake.url, rule("pinned"), rule('{job="x"}'))
+
+    await relist.once()
+
+    assert metrics(relist) == {"pinned"}
+
+
+async def test_attempted_is_set_after_the_timeout_if_prometheus_hangs(make, proxy):
+    fake = await proxy(fakes.hangs)
+    relist = make(fake.url, rule("hanging"), timeout=0.1)
+
+    async with following(relist), asyncio.timeout(5):
+        await relist.attempted.wait()
+
+    assert relist.statuses[0].listed is None
+
+
+async def test_attempted_is_set_by_failures_too(make, proxy):
+    fake = await proxy(fakes.says("down", status=503))
+    relist = make(fake.url, rule("failing"), rule("failing_too"))
+    assert not relist.attempted.is_set()
+
+    await relist.once()
+
+    assert relist.attempted.is_set()
+
+
+async def test_attempted_is_set_without_rules(make, running):
+    relist = make(running.url)
+
+    assert relist.attempted.is_set()
+    async with following(relist):
+        await asyncio.sleep(0.05)
+    assert relist.catalog.entries == ()
+
+
+@pytest.mark.usefixtures("real_servers")
+async def test_prometheus_that_is_down_at_start_is_retried(make, tmp_path):
+    late = real.Prometheus(tmp_path)
+    relist = make(late.url, rule('{__name__=~"late"}'), random=lambda: 0.0)
+    try:
+        async with following(relist):
+            async with asyncio.timeout(5):
+                await relist.attempted.wait()
+            assert relist.catalog.entries == ()
+            assert relist.statuses[0].failed
+
+            await asyncio.to_thread(late.start)
+            late.put('late{namespace="n",pod="p"} 1')
+
+            await until(lambda: metrics(relist) == {"late"})
+            await until(lambda: not relist.statuses[0].failed)
+    finally:
+        late.stop()
+
+
+@pytest.mark.parametrize(("number", "seconds"), [(0.0, 540), (0.5, 600), (0.999999, 660)])
+async def test_interval_has_ten_per_cent_of_jitter(make, proxy, monkeypatch, number, seconds):
+    fake = await proxy(fakes.says('{"status":"success","data":[]}'))
+    pauses = await pauses_of(make, fake, monkeypatch, interval=600, random=lambda: number)
+
+    assert pauses == pytest.approx([seconds] * 4, abs=0.01)
+
+
+async def test_a_partial_relist_is_repeated_after_the_interval(make, proxy, monkeypatch):
+    fake = await proxy(fakes.says('{"status":"success","data":[],"isPartial":true}'))
+    pauses = await pauses_of(make, fake, monkeypatch, interval=600, random=lambda: 0.5)
+
+    assert pauses == [600] * 4
+
+
+@pytest.mark.parametrize(("interval", "seconds"), [(600, [0.5, 1, 2, 4]), (0.2, [0.1] * 4)])
+async def test_retries_back_off_up_to_the_interval(make, proxy, monkeypatch, interval, seconds):
+    fake = await proxy(fakes.says("down", status=503))
+
+    pauses = await pauses_of(make, fake, monkeypatch, interval=interval, random=lambda: 0.0)
+
+    assert pauses == pytest.approx(seconds)
+
+
+async def pauses_of(make, fake, monkeypatch, **options):
+    """Return the seconds of the first four pauses between relists, which take no time."""
+    monotonic, pauses, timeout = Clock(), [], asyncio.timeout
+
+    def advance(seconds):
+        pauses.append(seconds)
+        monotonic.now += seconds
+        return timeout(0.001)
+
+    relist = make(fake.url, rule("paused"), monotonic=monotonic, refresh_interval=1e9, **options)
+    patched = types.SimpleNamespace(**{**vars(asyncio), "timeout": advance})
+    monkeypatch.setattr("adapter.server.series.relist.asyncio", patched)
+    async with following(relist):
+        await until(lambda: len(pauses) >= 4)
+    return pauses[:4]
+
+
+# Several labels for one resource
+
+
+async def test_pod_of_the_exporter_is_not_taken_for_the_workload(running, make):
+    running.put('own{namespace="n",exported_pod="work",pod="exporter"} 1')
+    relist = make(running.url, rule("own", labels=SWITCHING))
+
+    await relist.once()
+
+    assert pod_labels(relist, "own") == ("exported_pod",)
+
+
+async def test_fleet_that_switches_labels_is_queried_by_the_live_label(running, make):
+    running.put('fleet{namespace="n",exported_pod="p"} 1')
+    relist = make(running.url, rule("fleet", labels=SWITCHING), refresh_interval=0.1)
+
+    async with following(relist):
+        await until(lambda: pod_labels(relist, "fleet") == ("exported_pod",))
+
+        running.put('fleet{namespace="n",pod="p"} 1')  # a rolling change: both are live
+        await until(lambda: pod_labels(relist, "fleet") == ("exported_pod", "pod"))
+
+        running.end('fleet{namespace="n",exported_pod="p"} 1')
+        await until(lambda: pod_labels(relist, "fleet") == ("pod",))
+
+
+async def test_refresh_probes_only_labels_that_could_change_the_choice(running, make, proxy):
+    running.put('steady{namespace="n",exported_pod="p"} 1')
+    fake = await proxy()
+    relist = make(fake.url, rule("steady", labels=SWITCHING))
+    await relist.once()
+    fake.requests.clear()
+
+    await relist.refresh_live_labels()
+
+    (request,) = fake.requests
+    assert 'exported_pod="",pod!=""' in request.parameters["query"]
+
+
+async def test_last_choice_stays_while_no_series_is_live(running, make):
+    running.put('idle{namespace="n",pod="p"} 1', at=time.time() - 1)
+    running.put('idle{namespace="n",exported_pod="p"} 1', at=time.time() - 1)
+    running.end('idle{namespace="n",exported_pod="p"} 1', at=time.time() - 0.5)
+    relist = make(running.url, rule("idle", labels=SWITCHING))
+    await relist.once()
+    assert pod_labels(relist, "idle") == ("pod",)
+
+    running.end('idle{namespace="n",pod="p"} 1')
+    await relist.once()
+
+    assert pod_labels(relist, "idle") == ("pod",)
+
+
+async def test_last_choice_stays_while_the_probes_fail(running, make, proxy, caplog):
+    running.put('blind{namespace="n",pod="p"} 1')
+    fake = await proxy()
+    relist = make(fake.url, rule("blind", labels=SWITCHING))
+    await relist.once()
+
+    fake.behave = fakes.through(
+        running.url,
+        spoil=lambda received: fakes.says("no", status=503) if "query" in received.path else None,
+    )
+    await relist.once()
+
+    assert pod_labels(relist, "blind") == ("pod",)
+    assert "query of live labels failed" in caplog.text
+
+
+async def test_a_rule_is_not_listed_until_the_labels_of_live_series_are_known(running, make, proxy):
+    running.put('guessed{namespace="n",pod="p"} 1')
+    running.put('guessed{namespace="n",exported_pod="p"} 1', at=time.time() - 1)
+    running.end('guessed{namespace="n",exported_pod="p"} 1')
+    fake = await proxy(
+        spoil=lambda received: (
+            fakes.says("no", status=503)
+            if 'pod!=""' in received.parameters.get("query", "")
+            else None
+        )
+    )
+    relist = make(fake.url, rule("guessed", labels=SWITCHING))
+
+    await relist.once()
+
+    status = relist.inventory.statuses[0]
+    assert (status.listed, status.failed) == (None, True)
+    assert "cannot list rules[0]" in relist.check()
+    assert "guessed" in {entry.metric for entry in relist.catalog.entries}
+
+    fake.behave = fakes.through(running.url)
+    await relist.refresh_live_labels()
+
+    assert pod_labels(relist, "guessed") == ("pod",)
+    assert relist.inventory.statuses[0].listed is not None
+    assert not relist.inventory.statuses[0].failed
+
+
+async def test_labels_are_not_known_before_the_catalog_has_them(running, make, monkeypatch):
+    running.put('halfway{namespace="n",pod="p"} 1')
+    relist = make(running.url, rule("halfway", labels=SWITCHING))
+    before = relist.inventory
+    build = PausedBuild()
+    monkeypatch.setattr(catalog, "build", build)
+
+    task = asyncio.create_task(relist.once())
+    await until(lambda: relist.statuses[0].listed is not None)
+    during = relist.inventory
+    build.proceed.set()
+    await task
+
+    assert during.statuses == before.statuses
+    assert relist.inventory.statuses[0].listed is not None
+
+
+# Kinds
+
+
+async def test_new_kinds_of_the_cluster_rebuild_the_catalog(running, make):
+    running.put('widget_load{namespace="n",widget="w"} 1')
+    known = BUILTIN
+    labels = "namespace: namespace, widget: widget"
+    relist = make(running.url, rule("widget_load", labels=labels), kinds=lambda: known)
+
+    async with following(relist):
+        await relist.attempted.wait()
+        assert [str(entry.resource) for entry in relist.catalog.entries] == ["namespaces"]
+
+        known = with_widgets()
+
+        await until(lambda: len(relist.catalog.entries) == 2)
+    assert str(relist.catalog.entries[1].resource) == "widgets.example.com"
+    assert relist.inventory.kinds == known
+
+
+async def test_new_kinds_of_the_cluster_relist_the_labels_of_templates(running, make):
+    running.put('gadget_load{k_namespace="n",k_widget="w"} 1')
+    known = BUILTIN
+    text = rule("gadget_load", labels="", more=", template: k_<<.Resource>>")
+    relist = make(running.url, text, kinds=lambda: known, refresh_interval=300)
+
+    async with following(relist):
+        await until(lambda: len(relist.catalog.entries) == 1)
+        known = with_widgets()
+        await until(lambda: len(relist.catalog.entries) == 2)
+
+
+async def test_kinds_discovered_during_the_first_relist_are_listed_at_once(running, make, proxy):
+    running.put('gizmo_load{g_namespace="n",g_widget="w"} 1')
+    known, widgets = BUILTIN, with_widgets()
+
+    async def discovers(request, asked):
+        nonlocal known
+        known = widgets
+        return await through(request, asked)
+
+    through = fakes.through(running.url)
+    fake = await proxy(discovers)
+    text = rule("gizmo_load", labels="", more=", template: g_<<.Resource>>")
+    relist = make(fake.url, text, kinds=lambda: known)
+
+    async with following(relist):
+        await until(lambda: len(relist.catalog.entries) == 2)
+
+
+def with_widgets() -> Kinds:
+    widgets = cluster.ApiResource(name="widgets", kind="Widget", namespaced=True)
+    group = cluster.ApiGroup(
+        name="example.com", versions=("v1",), preferred="v1", resources={"v1": (widgets,)}
+    )
+    return Kinds.of((*BUILTIN.groups, group))
+
+
+# Our own metrics
+
+
+async def test_relists_are_counted_by_rule(running, make, proxy):
+    running.put('counted{namespace="n",pod="p"} 1')
+    registry = prometheus_client.CollectorRegistry()
+    fake = await proxy()
+    relist = make(fake.url, rule("counted"), meter=telemetry.RelistMetrics(registry))
+    await relist.once()
+    fake.behave = fakes.says("down", status=503)
+    await relist.once()
+
+    def value(name: str, **labels: str) -> float | None:
+        name = f"gpu_metrics_adapter_{name}"
+        return registry.get_sample_value(name, {"rule": "rules[0]", **labels})
+
+    assert value("relists_total", outcome="ok") == 1
+    assert value("relists_total", outcome="Broken") == 1
+    assert value("relist_series_names") == 1
+    assert value("relist_last_success_timestamp_seconds") == relist.statuses[0].listed

@@ -1,0 +1,83 @@
+"""One flood of `make attack`, one attack by objects, and the check of their measurements."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import pytest
+
+from tools.attack import __main__ as command
+from tools.attack import hostile, objects
+from tools.control_plane.plane import ControlPlane
+
+SLOW = command.Result(values=1, start=4, start_of_teams=20)
+GOOD = command.Result(rss=100, livez=0.1, autoscaler=0.1, values=10)
+
+
+@pytest.mark.usefixtures("real_servers")
+def test_a_flood_is_measured_and_ends_by_itself():
+    with command.backends() as testbed:
+        result = command.attack("silent_connections", testbed)
+
+    assert list(result.problems(command.memory_limit())) == []
+    assert result.rss > 20
+    assert result.bare > 0
+
+
+def test_hostile_objects_of_one_namespace_change_nothing_of_others(
+    control_plane: ControlPlane, tmp_path: Path
+) -> None:
+    edges = sum(len(each.objects) for each in objects.edges())
+
+    found = objects.attack(control_plane, tmp_path, seed=41, count=edges + 100)
+
+    assert found.problems == []
+    assert found.created.keys() == {"ConfigMap", "HorizontalPodAutoscaler", "Pod"}
+    assert found.states["Refused"]
+    assert found.answers > 20
+
+
+def test_an_attack_by_objects_is_measured_before_and_after_a_restart() -> None:
+    with command.backends() as testbed:
+        result = command.attack("nested_calls", testbed)
+
+    assert result.among is not None
+    for each in (result, result.among):
+        assert each.failures == []
+        assert each.values > 10
+        assert 20 < each.rss < command.memory_limit()
+        assert 0 < each.start < each.start_of_teams
+    assert result.among.statuses == {"Refused": 1}
+
+
+def test_a_seed_yields_the_same_objects() -> None:
+    def some(seed: int) -> list[hostile.Document]:
+        return list(itertools.islice(objects.Generator(seed), 50))
+
+    assert some(1) == some(1)
+    assert some(1) != some(2)
+
+
+@pytest.mark.parametrize(
+    ("result", "problems"),
+    [
+        (GOOD, []),
+        (command.Result(rss=100, livez=3, bare=2.1, values=10), []),
+        (command.Result(rss=100, livez=3, bare=1.9, values=10), ["/livez took 3.0 s"]),
+        (command.Result(connect=3.6, values=1), ["a connection took 3.6 s"]),
+        (command.Result(rss=800, livez=2, values=1), ["peak RSS 800 MiB", "/livez took 2.0 s"]),
+        (command.Result(failures=["429"], values=1), ["the HPA controller got ['429']"]),
+        (command.Result(), ["the HPA controller got nothing"]),
+        (command.Result(values=1, autoscaler=5), []),
+        (command.Result(values=1, among=GOOD), []),
+        (command.Result(values=1, bare=2, autoscaler=3.1, among=GOOD), ["a value took 1.1 s"]),
+        (command.Result(values=1, among=command.Result()), ["started among the objects: the HPA"]),
+        (command.Result(values=1, among=SLOW), ["CPU of the start: 4.0 s", "teams: 20.0 s"]),
+    ],
+)
+def test_exceeded_limits_are_problems(result, problems):
+    found = list(result.problems(768))
+
+    assert len(found) == len(problems)
+    assert all(each.startswith(start) for each, start in zip(found, problems, strict=True))

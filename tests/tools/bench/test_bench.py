@@ -1,0 +1,124 @@
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+
+from tools.bench import __main__ as bench
+from tools.bench import report, testbed
+from tools.bench.load import ClosedResult, OpenResult
+from tools.bench.workload import Size
+
+SIZE = Size(autoscalers=4, pods=8, namespaces=2)
+TINY = ("--size=4x8x2", "--period=1", "--measured=1", "--round=0.2", "--rounds=1", "--load-only")
+
+
+@pytest.mark.usefixtures("real_servers")
+def test_adapter_and_peer_are_measured(tmp_path, capsys) -> None:
+    file = tmp_path / "results" / "bench.json"
+    peer = {"PEER": f"{sys.executable} -m adapter {{flags}}"}
+
+    bench.main((*TINY, f"--json={file}"), peer)
+
+    results = json.loads(file.read_text())
+    assert [each["server"] for each in results["open"]] == ["adapter", "peer"]
+    for each in results["open"]:
+        assert each["statuses"] == {"200": SIZE.autoscalers}
+        assert each["cpu"] > 0
+        assert each["prometheus_cpu"] > 0
+        assert each["kubernetes_cpu"] > 0
+        assert (each["lists"], each["open_watches"]) == (0, 1)
+    names = {each["name"] for each in results["closed"]}
+    assert {"bare asyncio", "adapter", "adapter, JSON", "peer"} <= names
+    assert all(set(each["statuses"]) == {"200"} for each in results["closed"])
+    assert "p99, x bare" in capsys.readouterr().out
+
+
+def test_peer_without_flags_is_an_error() -> None:
+    with pytest.raises(ValueError, match=r"PEER='adapter' has no \{flags\}"):
+        testbed.peer("adapter")
+
+
+def test_kept_claims_are_no_problem() -> None:
+    columns = [("adapter", SIZE, open_result()), ("peer", SIZE, open_result(lists=100))]
+    closed = [closed_result(name) for name in ("bare asyncio", "adapter", "adapter, JSON")]
+
+    assert [*report.problems("adapter", columns, closed)] == []
+
+
+@pytest.mark.parametrize(
+    ("measured", "problem"),
+    [
+        ({"statuses": {"200": 98, "429": 2}}, "4x8x2: requests without status 200: 0.02, must be"),
+        ({"lists": 100}, "4x8x2: LISTs per request: 1, must be at most 0.01"),
+        ({"cpu": 10.0}, "4x8x2: CPU of the server, x bare: 100, must be at most 12"),
+        ({"rss": 201.0}, "4x8x2: RSS, x before: 2.01, must be at most 2"),
+    ],
+)
+def test_broken_claim_of_the_open_loop_is_a_problem(measured, problem) -> None:
+    (found,) = report.problems("adapter", [("adapter", SIZE, open_result(**measured))], ())
+
+    assert found.startswith(problem)
+
+
+@pytest.mark.parametrize(
+    ("protobuf", "json", "problem"),
+    [
+        (0.001, 0.001, "closed loop: requests/s, x bare: 0.001, must be at least"),
+        (0.8, 1.0, "closed loop: requests/s in protobuf, x JSON: 0.800, must be at least"),
+    ],
+)
+def test_broken_claim_of_the_closed_loop_is_a_problem(protobuf, json, problem) -> None:
+    closed = [
+        closed_result("bare asyncio"),
+        closed_result("adapter", rate_ratio=protobuf),
+        closed_result("adapter, JSON", rate_ratio=json),
+    ]
+
+    (found,) = report.problems("adapter", (), closed)
+
+    assert found.startswith(problem)
+
+
+def open_result(**changed) -> OpenResult:
+    measured = {
+        "statuses": {"200": 100},
+        "answered": 100,
+        "bare_answered": 100,
+        "seconds": 45.0,
+        "p50": 0.001,
+        "p99": 0.002,
+        "bare_p50": 0.001,
+        "bare_p99": 0.001,
+        "cpu": 0.1,
+        "bare_cpu": 0.1,
+        "prometheus_cpu": 0.1,
+        "kubernetes_cpu": 0.1,
+        "lists": 0,
+        "watches": 0,
+        "open_watches": 1,
+        "reviews": 0,
+        "queries": 100.0,
+        "relist_requests": 0.0,
+        "rss": 100.0,
+        "rss_before": 100.0,
+        "stall": 0.001,
+        "counters": {},
+    }
+    return OpenResult(**(measured | changed))
+
+
+def closed_result(name, *, rate_ratio=1.0) -> ClosedResult:
+    return ClosedResult(
+        name=name,
+        requests_per_second=1000.0,
+        cpu=0.0001,
+        utilisation=0.9,
+        client_utilisation=0.4,
+        p50=0.001,
+        p99=0.002,
+        statuses={"200": 1000},
+        rate_ratio=rate_ratio,
+        cpu_ratio=1.0,
+    )

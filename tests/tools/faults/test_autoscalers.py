@@ -1,0 +1,270 @@
+"""What an HPA and a gauge say of seven faults and of their cures, on a real control plane.
+
+The controller syncs every two seconds here; the adapter waits for ten until it writes an Event.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from tools.cluster import server
+from tools.cluster.server import Server
+from tools.control_plane.plane import ControlPlane
+from tools.faults import testbed
+from tools.real import prometheus
+from tools.real.prometheus import Prometheus, wait_for
+from tools.waiting import repeated
+
+RULE = """\
+- seriesQuery: {metric}
+  resources: {{overrides: {{namespace: {{resource: namespace}}, pod: {{resource: pod}}}}}}
+  metricsQuery: avg by (<<.GroupBy>>) (<<.Series>>{{<<.LabelMatchers>>}})
+"""
+EXTERNAL_RULE = """\
+- seriesQuery: {metric}
+  resources: {{overrides: {{namespace: {{resource: namespace}}}}}}
+  metricsQuery: sum(<<.Series>>{{<<.LabelMatchers>>}})
+"""
+EXTERNAL = ("util_queue", "util_negative")
+GOOD = '{namespace="default",pod="POD"} 1'
+FAULTS: Mapping[str, tuple[str, str]] = {
+    "util_divided": ('{namespace="default",pod="POD"} NaN', "NotFinite"),
+    "util_elsewhere": ('{namespace="gpu-operator",pod="POD"} 1', "OtherNamespace|SeriesEnded"),
+    "util_other": ('{namespace="default",pod="other"} 1', "SeriesEnded"),
+    "util_gone": ("", "SeriesEnded"),
+    "util_queue": ("", "SeriesEnded"),
+    "util_negative": ('{namespace="default",pod="POD"} -1', "NegativeValue"),
+}
+"""Metric -> its series under the fault, and the reason. In the seventh, Prometheus is down."""
+WRONG = "util_nothing"
+"""Metric that no rule produces, of an HPA that waits for it all the time."""
+GAUGE = re.compile(
+    r'^gpu_metrics_adapter_hpa_metric_resolvable\{hpa="(\S+?)",metric=".*?",namespace="default",'
+    r'reason="(\w*)"\} (\S+)$',
+    re.MULTILINE,
+)
+
+
+class Bed:
+    """Prometheus, an adapter, and an HPA for each metric."""
+
+    def __init__(self, plane: ControlPlane, folder: Path, healthy: Prometheus) -> None:
+        self.plane, self.prometheus = plane, healthy
+        self._lock = threading.Lock()
+        self._lines: frozenset[str] = frozenset()
+        rules = folder / "rules.yaml"
+        custom = "".join(RULE.format(metric=each) for each in FAULTS if each not in EXTERNAL)
+        external = "".join(EXTERNAL_RULE.format(metric=each) for each in EXTERNAL)
+        rules.write_text(f"rules:\n{custom}externalRules:\n{external}")
+        flags = (
+            f"--config={rules}",
+            f"--prometheus-url={healthy.url}",
+            "--shutdown-delay=0s",
+            "--authorization-always-allow-paths=/metrics",
+        )
+        self.adapter = Server(plane, folder / "adapter.log", flags)
+
+    def write(self, series: Mapping[str, str]) -> None:
+        """Have these series from now on, and end those that the metrics had before."""
+        with self._lock:
+            lines = frozenset(
+                metric + labels.replace("POD", f"{name_of(metric)}-0")
+                for metric, labels in series.items()
+                if labels
+            )
+            gone = {each.rpartition(" ")[0] for each in self._lines - lines}
+            kept = {each.rpartition(" ")[0] for each in lines}
+            self.prometheus.end(*(f"{each} 1" for each in gone - kept))
+            self._lines = lines
+        self._put()
+
+    @contextlib.contextmanager
+    def scraped(self) -> Iterator[None]:
+        """Write a sample of each series every second, while Prometheus runs."""
+        with repeated(self._put, every=1):
+            yield
+
+    def _put(self) -> None:
+        with self._lock:
+            self.prometheus.put(*self._lines)
+
+    def get(self, path: str) -> str:
+        """Return the text at a path of the adapter."""
+        url = f"{self.adapter.url}{path}"
+        with urllib.request.urlopen(url, context=testbed.INSECURE, timeout=10) as response:
+            text: str = response.read().decode()
+        return text
+
+    def left_out(self) -> float | None:
+        """Return the number of metrics that are left out because an HPA has too many."""
+        found = LEFT_OUT.search(self.get("/metrics"))
+        return float(found[1]) if found else None
+
+    def gauge(self) -> Mapping[str, str]:
+        """Return the reason of each HPA; empty if it gets its metric."""
+        found = GAUGE.findall(self.get("/metrics"))
+        assert all((reason == "") == (value == "1.0") for _, reason, value in found)
+        return {hpa: reason for hpa, reason, _ in found if hpa != name_of(WRONG)}
+
+    def told(self) -> Mapping[str, list[tuple[str, str, int]]]:
+        """Return reason, message and count of the adapter's Events of each HPA, in order."""
+        events = self.events("gpu-metrics-adapter")
+        return {name: each for name, each in events.items() if name != name_of(WRONG)}
+
+    def events(self, component: str) -> Mapping[str, list[tuple[str, str, int]]]:
+        """Return reason, message and count of a component's Events of each HPA, in order."""
+        items = self.plane.admin.get("/api/v1/namespaces/default/events")["items"]
+        found: dict[str, list[tuple[str, str, int]]] = {}
+        for each in sorted(items, key=lambda item: item["lastTimestamp"] or ""):
+            name = each["involvedObject"]["name"]
+            if each["source"].get("component") == component:
+                row = each["reason"], each["message"], each["count"]
+                found.setdefault(name, []).append(row)
+        return found
+
+
+def hpa(metric: str) -> Mapping[str, object]:
+    """Return an HPA on the metric, called as it, with hyphens."""
+    target = {"type": "AverageValue", "averageValue": "1"}
+    kind = "External" if metric in EXTERNAL else "Pods"
+    reference = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": name_of(metric)}
+    source = {"metric": {"name": metric}, "target": target}
+    return {
+        "apiVersion": "autoscaling/v2",
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": {"name": name_of(metric), "namespace": "default"},
+        "spec": {
+            "scaleTargetRef": reference,
+            "maxReplicas": 1,
+            "metrics": [{"type": kind, kind.lower(): source}],
+        },
+    }
+
+
+def name_of(metric: str) -> str:
+    return metric.replace("_", "-")
+
+
+@pytest.fixture
+def bed(control_plane: ControlPlane, tmp_path: Path) -> Iterator[Bed]:
+    with contextlib.ExitStack() as stack:
+        running = stack.enter_context(prometheus.run(tmp_path))
+        stack.enter_context(server.installed(control_plane))
+        metrics = (*FAULTS, WRONG)
+        apps = list(map(name_of, metrics))
+        items = [*map(testbed.replica_set, apps), *map(testbed.pod, apps), *map(hpa, metrics)]
+        text = json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
+        bed = Bed(control_plane, tmp_path, running)
+        bed.write(dict.fromkeys(FAULTS, GOOD))
+        stack.enter_context(bed.scraped())
+        bed.adapter.start()
+        stack.callback(bed.adapter.kill)
+        control_plane.kubectl("apply", "-f", "-", text=text)
+        delete = ("delete", "--force", "--ignore-not-found", "-f", "-")
+        stack.callback(control_plane.kubectl, *delete, text=text)
+        yield bed
+
+
+def test_an_hpa_is_told_once_that_a_metric_is_lost_and_once_that_it_is_back(bed: Bed) -> None:
+    names = {name_of(each) for each in FAULTS}
+    wait_for(lambda: bed.gauge() == dict.fromkeys(names, ""), "all are resolved", seconds=60)
+    assert bed.told() == {}
+
+    bed.write({metric: labels for metric, (labels, _) in FAULTS.items()})
+    wait_for(lambda: all(bed.gauge().values()), "all gauges tell of the faults", seconds=40)
+    wait_for(lambda: bed.told().keys() == names, "all HPAs have an Event", seconds=40)
+    gauge, events = bed.gauge(), bed.told()
+    for metric, (_, reasons) in FAULTS.items():
+        ((reason, message, count),) = events[name_of(metric)]
+        assert re.fullmatch(reasons, gauge[name_of(metric)]), gauge
+        assert (reason, count) == ("MetricUnresolvable", 1)
+        assert re.match(rf"(Pods|External) metric {metric}: ({reasons}): .+", message)
+
+    bed.adapter.kill()
+    bed.adapter.start()
+    wait_for(lambda: bed.gauge().keys() == names, "the adapter looked again", seconds=60)
+    time.sleep(11)  # longer than a state must last
+    assert bed.told() == events, "a restart tells nothing again"
+
+    bed.write(dict.fromkeys(FAULTS, GOOD))
+    wait_for(lambda: not any(bed.gauge().values()), "all gauges tell of the cures", seconds=40)
+    told = {name: [*before, "MetricResolvable"] for name, before in events.items()}
+    wait_for(
+        lambda: {k: [*v[:1], v[-1][0]] for k, v in bed.told().items() if len(v) == 2} == told,
+        "all HPAs have a second Event",
+        seconds=40,
+    )
+
+    # The condition of an HPA has the cause, in the same words at each sync: so in one Event.
+    lost = bed.events("horizontal-pod-autoscaler")[name_of(WRONG)]
+    reason, message, count = max(
+        (each for each in lost if each[0] == "FailedGetPodsMetric"), key=lambda each: each[2]
+    )
+    path = f"/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers/{name_of(WRONG)}"
+    conditions = bed.plane.admin.get(path)["status"]["conditions"]
+    (active,) = (each["message"] for each in conditions if each["type"] == "ScalingActive")
+    assert count >= 10
+    assert re.search(r"could not find the metric util_nothing for pods: \w+: no rule", message)
+    assert message in active
+
+    bed.prometheus.stop()
+    wait_for(
+        lambda: set(bed.gauge().values()) == {"PrometheusUnavailable"},
+        "all gauges tell that Prometheus is down",
+        seconds=60,
+    )
+    wait_for(
+        lambda: {sum(count for _, _, count in each) for each in bed.told().values()} == {3},
+        "the first Event of all HPAs is counted again",
+        seconds=60,
+    )
+
+
+NEIGHBOUR = "neighbour"
+MANY = 13_500
+LEFT_OUT = re.compile(
+    r'^gpu_metrics_adapter_hpa_metrics_left_out\{reason="hpa-metrics"\} (\S+)$', re.MULTILINE
+)
+
+
+@pytest.fixture
+def neighbour(bed: Bed) -> Iterator[str]:
+    """Return the path of the HPAs of another namespace, which is deleted at the end."""
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NEIGHBOUR}}
+    bed.plane.admin.apply(f"/api/v1/namespaces/{NEIGHBOUR}", namespace)
+    yield f"/apis/autoscaling/v2/namespaces/{NEIGHBOUR}/horizontalpodautoscalers"
+    bed.plane.admin.request("DELETE", f"/api/v1/namespaces/{NEIGHBOUR}")
+
+
+def test_an_hpa_of_thousands_of_metrics_changes_nothing_for_others(
+    bed: Bed, neighbour: str
+) -> None:
+    names = {name_of(each) for each in FAULTS}
+    wait_for(lambda: bed.gauge() == dict.fromkeys(names, ""), "all are resolved", seconds=60)
+    document = json.loads(json.dumps(hpa("util_queue")))
+    (metric,) = document["spec"]["metrics"]
+    document["metadata"] = {"name": "many", "namespace": NEIGHBOUR}
+    document["spec"]["scaleTargetRef"]["name"] = "missing"  # so that the controller requests none
+    document["spec"]["metrics"] = [
+        {**metric, "external": {**metric["external"], "metric": {"name": f"m{number}"}}}
+        for number in range(MANY)
+    ]
+    bed.plane.admin.call("POST", neighbour, document)
+    wait_for(lambda: bed.left_out() == MANY - 30, "the gauge says what is left out", seconds=60)
+    bed.write({metric: labels for metric, (labels, _) in FAULTS.items()})
+    wait_for(lambda: all(bed.gauge().values()), "all gauges tell of the faults", seconds=60)
+    wait_for(lambda: bed.told().keys() == names, "all HPAs have an Event", seconds=60)
+
+    assert "hpa-metrics: neighbour/many" in bed.adapter.log
+    bed.plane.admin.call("DELETE", f"{neighbour}/many")
+    wait_for(lambda: bed.left_out() is None, "nothing is left out any more", seconds=60)
+    assert "all metrics of HPAs are watched again" in bed.adapter.log

@@ -1,0 +1,139 @@
+"""Table and claims of the load benchmark. Pure.
+
+Each row is a ratio within one run, with the absolute value in parentheses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from tools.bench.load import ClosedResult, OpenResult, in_json
+from tools.bench.workload import Size
+
+MAX_FAILED = 0.01
+"""Limit of the requests without status 200, as a share of all."""
+MAX_LISTS = 0.01
+"""Limit of LISTs per request."""
+MAX_CPU_RATIO = 12.0
+"""Limit of the CPU time of the server per request in the open loop, compared with the bare
+handler's. Latencies have no limit: they depend on what else the machine does."""
+MIN_RATE_RATIO = 0.3
+"""Limit of requests per second in the closed loop, compared with the bare handler's."""
+MIN_PROTOBUF_RATIO = 0.9
+"""Limit of requests per second in protobuf, compared with JSON. Encoded answers are remembered, so
+they are equal but for noise."""
+MAX_RSS_RATIO = 2.0
+"""Limit of the resident memory after the open loop, compared with that before it."""
+
+Column = tuple[str, Size, OpenResult]
+"""Server, size and measurements."""
+
+
+def failed(result: OpenResult) -> float:
+    """Return the share of requests without status 200."""
+    return 1 - result.statuses.get("200", 0) / sum(result.statuses.values())
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:.3g} s" if seconds >= 1 else f"{seconds * 1000:.3g} ms"
+
+
+def _cpu(seconds: float, unit: float, result: OpenResult) -> str:
+    """Render CPU seconds per request, compared with `unit`, which is per request, too."""
+    per_request = seconds / result.answered
+    return f"{per_request / unit:.3g} ({_duration(per_request)})"
+
+
+def _per_request(count: float, result: OpenResult) -> str:
+    return f"{count / result.answered:.3g} ({count:.0f})"
+
+
+_ROWS: tuple[tuple[str, Callable[[OpenResult], str]], ...] = (
+    ("not 200, per request", lambda r: f"{failed(r):.3g}"),
+    ("p50, x bare", lambda r: f"{r.p50 / r.bare_p50:.3g} ({_duration(r.p50)})"),
+    ("p99, x bare", lambda r: f"{r.p99 / r.bare_p99:.3g} ({_duration(r.p99)})"),
+    ("CPU of the server, x bare", lambda r: _cpu(r.cpu, r.bare_cpu / r.bare_answered, r)),
+    ("CPU of Prometheus, x server", lambda r: _cpu(r.prometheus_cpu, r.cpu / r.answered, r)),
+    ("CPU of the API server, x server", lambda r: _cpu(r.kubernetes_cpu, r.cpu / r.answered, r)),
+    ("LISTs, per request", lambda r: _per_request(r.lists, r)),
+    ("watches of pods (begun)", lambda r: f"{r.open_watches} ({r.watches})"),
+    ("reviews, per request", lambda r: _per_request(r.reviews, r)),
+    (
+        "queries, per request",
+        lambda r: f"{r.queries / r.answered:.3g} ({r.queries / r.seconds * 60:.0f}/min)",
+    ),
+    ("relist, per request", lambda r: _per_request(r.relist_requests, r)),
+    ("longest stall of the loop", lambda r: _duration(r.stall)),
+    ("RSS, x before", lambda r: f"{r.rss / r.rss_before:.2f} ({r.rss:.0f} MiB)"),
+)
+
+
+def open_table(columns: Sequence[Column]) -> Iterator[str]:
+    """Yield the lines of the table of the open loop."""
+    names = [name for name, _, _ in columns]
+    sizes = [f"{size.autoscalers} x {size.pods}" for _, size, _ in columns]
+    requests = [str(sum(result.statuses.values())) for _, _, result in columns]
+    for title, cells in (("", names), ("autoscalers x pods", sizes), ("requests", requests)):
+        yield _line(title, cells)
+    for title, render in _ROWS:
+        yield _line(title, [render(result) for _, _, result in columns])
+
+
+def _line(title: str, cells: Sequence[str]) -> str:
+    return f"{title:<32}" + "".join(f"{cell:>22}" for cell in cells)
+
+
+def details(columns: Sequence[Column]) -> Iterator[str]:
+    """Yield the statuses other than 200, and the counters of caches and evaluations."""
+    for name, size, result in columns:
+        others = {key: count for key, count in result.statuses.items() if key != "200"}
+        if others:
+            yield f"{name} {size}: responses by status: {others}"
+        for counter, value in result.counters.items():
+            yield f"{name} {size}: {counter} {value:.10g}"
+
+
+def closed_table(results: Sequence[ClosedResult]) -> Iterator[str]:
+    """Yield the lines of the table of the closed loop."""
+    columns = (
+        *("x bare", "CPU x bare", "requests/s", "CPU ms", "p50 ms", "p99 ms"),
+        *("core used", "client's"),
+    )
+    yield f"{'':<32}" + "".join(f"{column:>11}" for column in columns)
+    for each in results:
+        yield (
+            f"{each.name:<32}{each.rate_ratio:>11.3f}{each.cpu_ratio:>11.2f}"
+            f"{each.requests_per_second:>11.0f}{each.cpu * 1000:>11.3f}{each.p50 * 1000:>11.1f}"
+            f"{each.p99 * 1000:>11.1f}{each.utilisation:>11.0%}{each.client_utilisation:>11.0%}"
+        )
+
+
+def problems(name: str, columns: Sequence[Column], closed: Sequence[ClosedResult]) -> Iterator[str]:
+    """Yield which claims the server called `name` breaks."""
+    for server, size, result in columns:
+        if server != name:
+            continue
+        ratios = (
+            ("requests without status 200", failed(result), MAX_FAILED),
+            ("LISTs per request", result.lists / result.answered, MAX_LISTS),
+            (
+                "CPU of the server, x bare",
+                result.cpu / result.answered / (result.bare_cpu / result.bare_answered),
+                MAX_CPU_RATIO,
+            ),
+            ("RSS, x before", result.rss / result.rss_before, MAX_RSS_RATIO),
+        )
+        for what, ratio, limit in ratios:
+            if ratio > limit:
+                yield f"{size}: {what}: {ratio:.3g}, must be at most {limit:g}"
+    rates = {each.name: each.rate_ratio for each in closed}
+    if name in rates and rates[name] < MIN_RATE_RATIO:
+        yield (
+            f"closed loop: requests/s, x bare: {rates[name]:.3f},"
+            f" must be at least {MIN_RATE_RATIO:g}"
+        )
+    if name in rates and (ratio := rates[name] / rates[in_json(name)]) < MIN_PROTOBUF_RATIO:
+        yield (
+            f"closed loop: requests/s in protobuf, x JSON: {ratio:.3f},"
+            f" must be at least {MIN_PROTOBUF_RATIO:g}"
+        )

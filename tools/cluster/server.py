@@ -1,0 +1,172 @@
+"""The adapter as a process behind the aggregator, with exactly the RBAC rights of the manifests.
+
+with server.installed(control_plane):
+    adapter = server.Server(control_plane, log, ["--preset=gpu-dcgm", f"--prometheus-url={url}"])
+    adapter.start()
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from functools import partial
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tools.control_plane.daemon import Daemon, free_ports
+from tools.control_plane.plane import ControlPlane
+from tools.real.prometheus import wait_for
+
+NAME = NAMESPACE = "gpu-metrics-adapter"
+OVERLAY = Path(__file__).parents[2] / "manifests" / "overlays" / "external-metrics"
+"""Has the APIServices of both the custom and the external metrics API."""
+
+RESOURCE_METRICS = "v1beta1.metrics.k8s.io"
+"""APIService of the component resource-metrics."""
+
+_API_SERVICES = "/apis/apiregistration.k8s.io/v1/apiservices"
+_MERGE_PATCH = "application/merge-patch+json"
+_LISTENING = "serving on"
+
+
+def api_services(control_plane: ControlPlane, overlay: Path = OVERLAY) -> tuple[str, ...]:
+    """Return the names of the APIServices in an overlay that refer to the adapter's Service."""
+    documents = yaml.safe_load_all(control_plane.kubectl("kustomize", overlay))
+    return tuple(
+        each["metadata"]["name"]
+        for each in documents
+        if each["kind"] == "APIService" and each["spec"]["service"]["name"] == NAME
+    )
+
+
+def install(control_plane: ControlPlane, *flags: str, overlay: Path = OVERLAY) -> None:
+    """Apply an overlay (with `flags` of kubectl), and point the Service to this machine.
+
+    The Deployment is scaled to zero: the adapter runs as a process, not in a simulated pod.
+    """
+    control_plane.kubectl("apply", "--warnings-as-errors", *flags, "-k", overlay)
+    control_plane.kubectl("scale", f"deployment/{NAME}", "--replicas=0", f"--namespace={NAMESPACE}")
+    control_plane.local_service(NAME, NAMESPACE)
+
+
+@contextlib.contextmanager
+def installed(control_plane: ControlPlane) -> Iterator[None]:
+    """Install the manifests, and delete them at the end unless they were installed before."""
+    namespace = f"/api/v1/namespaces/{NAMESPACE}"
+    before = control_plane.admin.request("GET", namespace).status == HTTPStatus.OK
+    try:
+        install(control_plane)
+        yield
+    finally:
+        if not before:
+            control_plane.kubectl("delete", "--ignore-not-found", "--timeout=60s", "-k", OVERLAY)
+
+
+@contextlib.contextmanager
+def with_resource_metrics(control_plane: ControlPlane, folder: Path) -> Iterator[Path]:
+    """Apply the component resource-metrics, too; write the overlay below `folder` and yield it.
+
+    Use it within `installed`. At the end only the APIService is deleted.
+    """
+    overlay = folder / "overlay"
+    overlay.mkdir()
+    components = [OVERLAY, OVERLAY.parents[1] / "components" / "resource-metrics"]
+    # kustomize accepts no absolute path.
+    base, component = (os.path.relpath(each, overlay) for each in components)
+    kustomization = {"resources": [base], "components": [component]}
+    (overlay / "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
+    try:
+        install(control_plane, overlay=overlay)
+        yield overlay
+    finally:
+        control_plane.kubectl("delete", "apiservice", RESOURCE_METRICS)
+
+
+class Server:
+    """Adapter process with the token of its ServiceAccount; keeps its port between starts.
+
+    `ca` (PEM) is set as the caBundle of the APIServices; without it the adapter publishes its own.
+    `overlay` is what was installed.
+    """
+
+    def __init__(
+        self,
+        control_plane: ControlPlane,
+        log: Path,
+        flags: Sequence[str],
+        *,
+        ca: bytes | None = None,
+        overlay: Path = OVERLAY,
+    ) -> None:
+        self.api_services = api_services(control_plane, overlay)
+        (self.port,) = free_ports(1)
+        self.url = f"https://127.0.0.1:{self.port}"
+        self._control_plane = control_plane
+        self._ca = ca
+        self._log = log
+        self._listened_before = 0
+        command = [
+            *(sys.executable, "-m", "adapter", f"--secure-port={self.port}"),
+            f"--lister-kubeconfig={control_plane.account_kubeconfig(NAME, NAMESPACE)}",
+            f"--service-namespace={NAMESPACE}",
+            *flags,
+        ]
+        self.daemon = Daemon(
+            "adapter", command, log, lambda: self._times_listening() > self._listened_before
+        )
+
+    @property
+    def log(self) -> str:
+        """Log of all processes started so far."""
+        return self._log.read_text() if self._log.exists() else ""
+
+    def start(self) -> None:
+        """Start the adapter and wait until every APIService is Available."""
+        self.listen()
+        self.wait_available()
+
+    def listen(self) -> None:
+        """Point the APIServices to this port, start the adapter and wait until it listens."""
+        for name in self.api_services:
+            self._set_api_service_port(name)
+        self._listened_before = self._times_listening()
+        self.daemon.start()
+
+    def wait_available(self) -> None:
+        """Wait until every APIService is Available and passes requests on."""
+        for name in self.api_services:
+            self._control_plane.wait_available(name, seconds=60)
+            # The condition may be left from an earlier process.
+            version, _, group = name.partition(".")
+            path = f"/apis/{group}/{version}"
+            wait_for(partial(self._is_served, path), f"GET {path} returns 200", seconds=60)
+
+    def _is_served(self, path: str) -> bool:
+        return self._control_plane.admin.request("GET", path).status == 200
+
+    def stop(self) -> None:
+        """Send SIGTERM and wait. Raises RuntimeError if the exit status is not 0."""
+        if status := self.daemon.stop():
+            raise RuntimeError(
+                f"the adapter exited with status {status}:\n{self.daemon.last_lines()}"
+            )
+
+    def kill(self) -> None:
+        """Send SIGKILL and wait."""
+        self.daemon.kill()
+
+    def _set_api_service_port(self, name: str) -> None:
+        spec: dict[str, Any] = {"service": {"port": self.port}}
+        if self._ca is not None:
+            spec["caBundle"] = base64.b64encode(self._ca).decode()
+        path = f"{_API_SERVICES}/{name}"
+        self._control_plane.admin.call("PATCH", path, {"spec": spec}, content_type=_MERGE_PATCH)
+
+    def _times_listening(self) -> int:
+        return self.log.count(_LISTENING)

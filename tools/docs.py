@@ -1,0 +1,304 @@
+"""Generated parts of the documents: tables of flags, presets, own metrics, layers and commands.
+
+`python -m tools.docs` writes them. Each part stands between `<!-- NAME -->` and `<!-- /NAME -->`;
+tests/test_docs.py fails if one is out of date.
+"""
+
+from __future__ import annotations
+
+import ast
+import configparser
+import contextlib
+import inspect
+import io
+import re
+import tempfile
+from collections.abc import Callable, Container, Iterable, Mapping
+from pathlib import Path
+
+from prometheus_client import CollectorRegistry
+
+from adapter import telemetry
+from adapter.cli.commands import check
+from adapter.settings import reference
+from adapter.settings.flag import fields_of
+from adapter.settings.settings import GROUPS
+from rules import limits, presets
+from tools import chart_values
+from tools.backends.servers import BACKENDS
+from tools.presets.table import (
+    LACKING,
+    METRICS,
+    NODES,
+    PRESETS,
+    SERVER_METRICS,
+    SERVERS,
+    TITLES,
+    VARIANTS,
+)
+from tools.presets.worlds import GOLDEN
+
+ROOT = Path(__file__).parents[1]
+
+_LIMITED = {
+    "team": "rules of teams",
+    "hpa": "watch of HPAs",
+    "workload": "workloads",
+    "fallback": "`--external-fallback`",
+}
+"""What each group of limits is for, by the first word of their names."""
+_CURRENT = [name for name in METRICS if name.endswith("_current")]
+_NO_VARIANT = ("gpu-dcgm-mig", "gpu-node")
+"""Presets whose exporters are only in golden.json, and not among the variants of the fleet."""
+_INVALID_RULES = """\
+rules:
+- seriesQuery: DCGM_FI_DEV_GPU_UTIL
+  name: {as: duty_cycle}
+  resources: {overrides: {pod: {resource: pod}, namespace: {resource: namespace}}}
+  metricQuery: avg(<<.Series>>{<<.LabelMatchers>>}) by (<<.GroupBy>>)
+- seriesQuery: queue_length
+  resources: {overrides: {pod: {resource: pod}}}
+  name: {matches: '^(queue'}
+  metricsQuery: sum(<<.Serie>>{<<.LabelMatchers>>}) by (<<.GroupBy>>)
+"""
+
+_UNSHARED_RULES = """\
+rules:
+- seriesQuery: queue_length
+  resources: {overrides: {pod: {resource: pod}, namespace: {resource: namespace}}}
+  metricsQuery: sum(<<.Series>>{<<.LabelMatchers>>}) by (<<.GroupBy>>)
+- seriesQuery: queue_usage
+  resources: {overrides: {pod: {resource: pod}, namespace: {resource: namespace}}}
+  metricsQuery: >-
+    sum by (<<.GroupBy>>) (queue_length{<<.LabelMatchers>>})
+    / sum by (<<.GroupBy>>) (queue_limit)
+"""
+
+
+def flags() -> str:
+    """Return a table for each group of flags, and one for the flags without effect."""
+    sections = []
+    for group in GROUPS.values():
+        rows = (
+            (
+                f"`{reference.spelled(flag)}`",
+                f"`{flag.default}`" if reference.has_default(flag) else "",
+                flag.help,
+            )
+            for _, flag in fields_of(group)
+        )
+        sections.append(f"### {group.TITLE}\n\n{_table(('Flag', 'Default', 'Meaning'), rows)}")
+    ignored = (
+        (reason, ", ".join(f"`--{name}`" for name in names))
+        for reason, names in reference.ignored_by_reason().items()
+    )
+    table = _table(("Reason", "Flags"), ignored)
+    return "\n\n".join([*sections, f"### {reference.IGNORED_TITLE}\n\n{table}"])
+
+
+def preset_list() -> str:
+    """Return the presets, each with its description."""
+    rows = ((f"`{name}`", presets.describe(name)) for name in presets.names())
+    return _table(("Preset", "What it reads"), rows)
+
+
+def preset_metrics() -> str:
+    """Return the metrics of the presets of exporters."""
+    rows = ((f"`{name}`", METRICS[name].unit, METRICS[name].meaning) for name in _CURRENT)
+    return _table(("Metric", "Unit", "Value for an object with several GPUs"), rows)
+
+
+def generations() -> str:
+    """Return which metrics each exporter provides, by the expectations of the preset tests."""
+    columns = [name.removesuffix("_current").replace("_", " ") for name in _CURRENT]
+    rows = []
+    for variant, names in VARIANTS.items():
+        metrics = {metric for name in names for metric in PRESETS[name]}
+        schemes = NODES.get(variant)
+        nodes = "✓" if schemes is None else "relabelled" if schemes else ""
+        rows.append(_generation(variant, names, metrics - LACKING.get(variant, set()), nodes))
+    for case in GOLDEN["cases"]:
+        if case["preset"] not in _NO_VARIANT:
+            continue
+        objects = {**case["pods"], **case["nodes"]}
+        metrics = {metric for values in objects.values() for metric in values}
+        nodes = "✓" if case["pods"] else "relabelled, no pods" if "scheme" in case else "no pods"
+        rows.append(_generation(case["variant"], (case["preset"],), metrics, nodes))
+    return _table(("Exporter", "Presets", *columns, "nodes"), rows)
+
+
+def _generation(
+    variant: str, names: Iterable[str], metrics: Container[str], nodes: str
+) -> tuple[str, ...]:
+    provided = ("✓" if metric in metrics else "" for metric in _CURRENT)
+    return TITLES[variant], ", ".join(f"`{name}`" for name in names), *provided, nodes
+
+
+def server_metrics() -> str:
+    """Return the metrics of the presets of model servers."""
+    rows = ((f"`{name}`", unit, value) for name, (unit, value) in SERVER_METRICS.items())
+    return _table(("Metric", "Unit", "Value for an object with several engines"), rows)
+
+
+def servers() -> str:
+    """Return which metrics each model server provides, by the table of the preset tests."""
+    columns = (
+        *("waiting", "running", "active", "KV cache", "prompt tokens", "generated tokens"),
+        *("requests", "first token", "between tokens", "whole request", "queue p95", "mean"),
+    )
+    rows = (
+        (
+            each.title,
+            f"`{each.preset}`",
+            *("" if metric in each.lacking else "✓" for metric in SERVER_METRICS),
+        )
+        for each in SERVERS.values()
+    )
+    return _table(("Server", "Preset", *columns), rows)
+
+
+def own_metrics() -> str:
+    """Return the metrics that the adapter exposes about itself."""
+    registry = CollectorRegistry()
+    for name, each in inspect.getmembers(telemetry, inspect.isclass):
+        if each.__module__ == telemetry.__name__ and not name.startswith("_"):
+            getattr(telemetry, name)(registry)
+    rows = []
+    for collector in registry._collector_to_names:  # noqa: SLF001 - has the labels without samples
+        labels = getattr(collector, "_labelnames", None) or (getattr(collector, "_label", ""),)
+        for family in collector.collect():
+            name = f"{family.name}_total" if family.type == "counter" else family.name
+            shown = ", ".join(f"`{label}`" for label in labels if label)
+            rows.append((f"`{name}`", family.type, shown, family.documentation))
+    return _table(("Metric", "Type", "Labels", "Meaning"), sorted(rows))
+
+
+def check_output(rules: str) -> str:
+    """Return a rules file, and what `check` prints for it."""
+    output = io.StringIO()
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+        Path("rules.yaml").write_text(rules, encoding="utf-8")
+        with contextlib.redirect_stdout(output):
+            check.main(["rules.yaml"])
+    # `text`, because the YAML blocks of the documents must be valid.
+    return (
+        f"```text\n{rules}```\n\n"
+        f"```console\n$ gpu-metrics-adapter check rules.yaml\n{output.getvalue()}```"
+    )
+
+
+def layers(name: str, package: str = "") -> str:
+    """Return the layers of a package by setup.cfg, with the summary of each module."""
+    setup = configparser.ConfigParser(interpolation=None)
+    setup.read(ROOT / "setup.cfg", encoding="utf-8")
+    listed = setup[f"importlinter:contract:{name}-layers"]["layers"].split("\n")
+    rows = (
+        (str(number), f"`{module}`", _summary(ROOT / (package or name) / module))
+        for number, layer in enumerate(filter(None, listed), start=1)
+        for module in layer.split(" | ")
+    )
+    return _table(("Layer", "Module", "What it is"), rows)
+
+
+def _summary(module: Path) -> str:
+    """Return the first sentence of the docstring of a module or package."""
+    file = module.with_suffix(".py")
+    file = file if file.exists() else module / "__init__.py"
+    docstring = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
+    return re.split(r"(?<=\.)\s", " ".join(docstring.split()))[0]
+
+
+def backends() -> str:
+    """Return what the tests of the backends require of each."""
+    rows = (
+        (each.title, each.answers, each.age, each.partial, each.limits, each.settings)
+        for each in BACKENDS.values()
+    )
+    header = ("Backend", "Right answers", "Age of a value", "Partial answers", "Limits", "Set")
+    return _table(header, rows)
+
+
+def alerts() -> str:
+    """Return the alerts of the Helm chart."""
+    text = (chart_values.CHART / "files" / "alerts.yaml").read_text(encoding="utf-8")
+    return f"```yaml\n{text}```"
+
+
+def object_limits() -> str:
+    """Return the limits of what the objects of one namespace can make grow."""
+    rows: list[Iterable[str]] = []
+    groups = dict(_LIMITED)
+    for each in limits.DEFAULT.table():
+        if title := groups.pop(each.name.partition("-")[0], ""):
+            rows.append((f"**{title}**", "", "", ""))
+        size = f"{each.value:,} {each.unit}".replace(",", " ")
+        if each.unit == "bytes":
+            shown = f"{each.value >> 20} MiB" if each.value >> 20 else f"{each.value >> 10} KiB"
+            size = f"{size} ({shown})"
+        rows.append((f"`{each.name}`", size, each.what, each.beyond))
+    return _table(("Limit", "Default", "Of", "Beyond it"), rows)
+
+
+def make_targets() -> str:
+    """Return the targets of the Makefile, each with its help."""
+    lines = (ROOT / "Makefile").read_text(encoding="utf-8").splitlines()
+    rows = (match.groups() for line in lines if (match := re.match(r"([a-z-]+):.*## (.*)", line)))
+    return _table(("Command", "What it does"), ((f"`make {name}`", help_) for name, help_ in rows))
+
+
+def _table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    header = tuple(header)
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+PARTS: Mapping[str, Mapping[str, Callable[[], str]]] = {
+    "docs/architecture.md": {
+        "adapter": lambda: layers("adapter"),
+        "server": lambda: layers("server", "adapter/server"),
+        "cli": lambda: layers("cli", "adapter/cli"),
+        "rules": lambda: layers("rules"),
+    },
+    "docs/flags.md": {"flags": flags},
+    "docs/monitoring.md": {"alerts": alerts, "metrics": own_metrics},
+    "docs/presets.md": {
+        "presets": preset_list,
+        "metrics": preset_metrics,
+        "generations": generations,
+    },
+    "docs/model-servers.md": {"metrics": server_metrics, "servers": servers},
+    "docs/queries.md": {
+        "scope": lambda: check_output(_UNSHARED_RULES),
+        "backends": backends,
+    },
+    "docs/security.md": {"limits": object_limits},
+    "docs/testing.md": {"check": lambda: check_output(_INVALID_RULES)},
+    ".github/CONTRIBUTING.md": {"make": make_targets},
+    "manifests/chart/README.md": {"values": chart_values.table, "reasons": chart_values.reasons},
+}
+"""Document -> its generated parts."""
+
+FILES: Mapping[str, Callable[[], str]] = {
+    "manifests/chart/values.schema.json": chart_values.schema,
+    "manifests/chart/files/keys.json": chart_values.known,
+}
+"""File -> its generated text."""
+
+
+def generate(document: str) -> str:
+    """Return the text of a document with its parts generated again, or of a generated file."""
+    if document in FILES:
+        return FILES[document]()
+    text = (ROOT / document).read_text(encoding="utf-8")
+    for name, part in PARTS[document].items():
+        replacement = f"<!-- {name} -->\n{part().strip()}\n<!-- /{name} -->"
+        pattern = re.compile(f"<!-- {name} -->\n.*?<!-- /{name} -->", re.DOTALL)
+        text, count = pattern.subn(replacement.replace("\\", r"\\"), text)
+        if count != 1:
+            raise ValueError(f"{document} has {count} parts called {name}")
+    return text
+
+
+if __name__ == "__main__":
+    for each in (*PARTS, *FILES):
+        (ROOT / each).write_text(generate(each), encoding="utf-8")

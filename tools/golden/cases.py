@@ -1,0 +1,207 @@
+"""What is recorded: the faults of series, rules and Prometheus, and cases from public reports."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from adapter.cli.local_prometheus.remote_write import STALE, Labels
+from tools.faults import seeds
+from tools.faults.gate import Mode
+from tools.faults.seeds import AGO, Fault
+from tools.real import prometheus
+
+_REPORTS = Path(__file__).parents[2] / "tests" / "golden" / "reports"
+"""A YAML file for each case from a public report, with the right answer."""
+_STEP, _BEHIND, _AHEAD = 15, 1800.0, 600.0
+_LINE = re.compile(r"(?P<sample>[^#\s][^{\s]*(?:\{.*\})?\s+\S+)(?P<options>(?:\s+\S+)*)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One case: what exists, and what a user does."""
+
+    title: str
+    series: tuple[str, ...] = ()
+    """Samples in the text format, each with options: `+SLOPE` per second, `from=-SECONDS`,
+    `to=-SECONDS` (by default, from half an hour ago until 10 minutes later)."""
+    rules: str = ""
+    flags: tuple[str, ...] = ()
+    pods: tuple[Mapping[str, Any], ...] = ()
+    hpas: tuple[Mapping[str, Any], ...] = ()
+    replicas: int = 1
+    requests: tuple[str, ...] = ()
+    """Paths below the adapter."""
+    explained: tuple[tuple[str, ...], ...] = ()
+    """Arguments of `explain`."""
+    commands: tuple[tuple[str, ...], ...] = ()
+    """`PROMETHEUS` stands for the flag with its URL; the command `SHOW` prints a file."""
+    files: Mapping[str, str] = field(default_factory=dict)
+    """Files of the commands by their names."""
+    histograms: tuple[Mapping[str, Any], ...] = ()
+    """Native histograms: labels, buckets and sum of what each grows by in 15 s."""
+    gate: Mode = ""
+    serves: bool = True
+    """Whether an adapter runs."""
+
+    def samples(self, now: float) -> Iterator[tuple[Labels, list[tuple[int, float]]]]:
+        """Yield the series, each with its samples (Unix milliseconds, value)."""
+        for line in self.series:
+            if line.startswith("#"):
+                continue
+            found = _LINE.fullmatch(line.strip())
+            assert found is not None, line
+            options = {"from": -_BEHIND, "to": _AHEAD, "slope": 0.0}
+            for word in found["options"].split():
+                name, _, number = word.partition("=")
+                options["slope" if word[0] == "+" else name] = float(number or word)
+            ((labels, value),) = prometheus.samples([found["sample"]])
+            times = [
+                now - now % _STEP + at
+                for at in range(int(-_BEHIND), int(_AHEAD), _STEP)
+                if options["from"] <= at <= options["to"]
+            ]
+            points = [
+                (int(at * 1000), value + options["slope"] * (at - now + _BEHIND)) for at in times
+            ]
+            if options["to"] < 0:
+                points.append((int((times[-1] + 5) * 1000), STALE))
+            yield labels, points
+
+
+def pod(namespace: str, name: str, app: str) -> Mapping[str, Any]:
+    """Return a pod that has been Ready for long."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": namespace, "labels": {"app": app}},
+        "spec": {"containers": [{"name": "c"}]},
+        "status": {
+            "phase": "Running",
+            "startTime": "2025-01-01T00:00:00Z",
+            "conditions": [
+                {"type": "Ready", "status": "True", "lastTransitionTime": "2025-01-01T00:01:00Z"}
+            ],
+        },
+    }
+
+
+def hpa(
+    namespace: str,
+    name: str,
+    metric: Mapping[str, Any],
+    *,
+    target: str,
+    kind: str = "Deployment",
+    low: int = 1,
+) -> Mapping[str, Any]:
+    """Return an HPA of the workload `target` with one metric."""
+    return {
+        "apiVersion": "autoscaling/v2",
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {
+            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": kind, "name": target},
+            "minReplicas": low,
+            "maxReplicas": 10,
+            "metrics": [metric],
+        },
+        "status": {"currentReplicas": 1, "desiredReplicas": 1},
+    }
+
+
+def _of_fault(fault: Fault) -> Case:
+    metric = fault.hpa or seeds.pods(fault.metric)
+    name = fault.metric
+    series = [*seeds.HEALTHY]
+    if fault.age:
+        series += [f"{each} from=-{fault.age + 15} to=-{fault.age}" for each in fault.live]
+    else:
+        series += [each for each in fault.live if each not in series]
+    series += [f"{each} to=-{AGO}" for each in fault.ended]
+    series += [f"{each} from=-345 to=-330" for each in fault.rare]
+    return Case(
+        title=f"fault: {fault.title}",
+        series=tuple(series),
+        rules=seeds.rules(fault.metric),
+        flags=(
+            *("--preset=gpu-dcgm", "--metrics-relist-interval=5s", "--metrics-max-age=1h"),
+            *(("--prometheus-timeout=2s",) if fault.gate == "hangs" else ()),
+        ),
+        pods=(pod("default", "web-0", "web"),),
+        hpas=(hpa("default", "web", metric, target="web", kind="ReplicaSet", low=fault.minimum),),
+        requests=(_path(metric, name),),
+        explained=(("hpa", "default/web"),),
+        gate=fault.gate,
+    )
+
+
+def _path(metric: Mapping[str, Any], name: str) -> str:
+    if metric["type"] == "External":
+        name = metric["external"]["metric"]["name"]
+        return f"/apis/external.metrics.k8s.io/v1beta1/namespaces/default/{name}"
+    root = "/apis/custom.metrics.k8s.io/v1beta1/namespaces/default"
+    if metric["type"] == "Object":
+        described = metric["object"]["describedObject"]
+        metric_name = metric["object"]["metric"]["name"]
+        return f"{root}/{described['kind'].lower()}s/{described['name']}/{metric_name}"
+    return f"{root}/pods/*/{name}?labelSelector=app%3Dweb"
+
+
+_SERVED = frozenset(("", "slow", "hangs", "refused", "404", "html", "no tenant", "wrong tenant"))
+_ELSEWHERE = frozenset(("selector that matches nothing", "scaleTargetRef missing"))
+"""Faults of objects that only a whole cluster has."""
+
+
+def faults() -> Iterable[Case]:
+    """Return the faults that need no cluster."""
+    for each in seeds.FAULTS:
+        cpu = each.hpa is not None and each.hpa["type"] == "Resource"
+        if (not each.place or each.place == "restarted") and each.title not in _ELSEWHERE | {
+            "cpu without metrics.k8s.io"
+        }:
+            assert not cpu, each.title
+            yield _of_fault(each)
+
+
+def _of_report(name: str, document: Mapping[str, Any]) -> Case:
+    pods = tuple(
+        pod(namespace, *rest.split(" "))
+        for namespace, _, rest in (each.partition("/") for each in document.get("pods", ()))
+    )
+    return Case(
+        title=f"report: {name}",
+        series=tuple(document.get("series", "").splitlines()),
+        rules=document.get("rules", ""),
+        flags=(*document.get("flags", ()), "--metrics-relist-interval=1m"),
+        pods=pods,
+        hpas=tuple(
+            hpa(each["namespace"], each["name"], each["metric"], target=each["target"])
+            for each in document.get("hpas", ())
+        ),
+        replicas=document.get("replicas", 1),
+        requests=tuple(document.get("requests", ())),
+        explained=_words(document.get("explain", ())),
+        commands=_words(document.get("commands", ())),
+        files=document.get("files", {}),
+        histograms=tuple(document.get("histograms", ())),
+        serves=document.get("serves", True),
+    )
+
+
+def _words(lines: Iterable[Sequence[str]]) -> tuple[tuple[str, ...], ...]:
+    return tuple(tuple(each) for each in lines)
+
+
+def reports() -> Iterator[Case]:
+    """Yield the cases from public reports."""
+    for path in sorted(_REPORTS.glob("*.yaml")):
+        yield _of_report(path.stem, yaml.safe_load(path.read_text()))
+
+
+CASES: Mapping[str, Case] = {each.title: each for each in (*faults(), *reports())}

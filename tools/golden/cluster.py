@@ -1,0 +1,61 @@
+"""What `doctor` and `explain hpa` read of an installation with a fault, and what they print.
+
+`python -m tools.faults --write` records it in a real control plane.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from unittest import mock
+
+import time_machine
+
+from tools.faults.seeds import FAULTS, Fault
+from tools.golden import exchanges, run
+from tools.golden.exchanges import KUBERNETES, Recording
+
+_HERE = Path(__file__).parents[2] / "tests" / "golden"
+_HOST = "127.0.0.1"
+_COMMANDS = (("doctor",), ("explain", "hpa", "default/web"))
+TITLES = {f"cluster: {each.title}": each for each in FAULTS}
+
+
+def path_of(fault: Fault) -> Path:
+    """Return the file with what the API server answered."""
+    name = "".join(each if each.isalnum() else "-" for each in fault.title.lower())
+    return _HERE / "recordings" / f"cluster--{name}.json"
+
+
+@contextlib.contextmanager
+def record(fault: Fault) -> Iterator[None]:
+    """Record what the commands read until the context ends."""
+    at = time.time()
+    with exchanges.recorded({}, names={_HOST: KUBERNETES}) as recorder:
+        yield
+    recorder.recording(at).save(path_of(fault))
+
+
+def section(title: str) -> str:
+    """Return the lines of the commands, from the recording."""
+    recorded = Recording.load(path_of(TITLES[title]))
+    with (
+        time_machine.travel(recorded.at, tick=False),
+        exchanges.replayed(
+            recorded, {KUBERNETES: KUBERNETES, _HOST: KUBERNETES}, hangs=True
+        ) as missing,
+        run.folder() as folder,
+        mock.patch.object(socket.socket, "connect", side_effect=ConnectionRefusedError),
+    ):
+        server = {"server": f"https://{KUBERNETES}:6443"}
+        kubeconfig = run.write_kubeconfig(folder / "kubeconfig", server)
+        lines = [
+            run.normalized(line)
+            for each in _COMMANDS
+            for line in run.command(*each, f"--kubeconfig={kubeconfig}")
+        ]
+    assert not missing, f"{title}: record it again; there is no answer to {missing[:3]}"
+    return "\n".join((f"=== {title}", *lines, "\n"))

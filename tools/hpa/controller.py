@@ -1,0 +1,456 @@
+"""Compares the predictions for random HPAs with the real controller: `python -m ... [NUMBER]`.
+
+The HPAs scale objects of a CRD, which nobody else changes. A server behind the API server answers
+for all three metrics APIs. It counts what the controller reads, so that a sync that changes
+nothing is noticed, too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import dataclasses
+import datetime as dt
+import json
+import re
+import ssl
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from concurrent import futures
+from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, unquote, urlencode, urlsplit
+
+from certs.issue import issue_temporary
+from rules import quantity
+from rules.hpa import decision, reading
+from rules.hpa.decision import Decision
+from rules.hpa.reading import Failure, Observation, Reply, Request
+from tools.control_plane import build, foreground, plane
+from tools.control_plane.plane import ControlPlane
+from tools.hpa import random_objects as objects
+from tools.hpa.random_objects import GROUP, KIND, NAMESPACE, PLURAL, Case
+from tools.real.prometheus import wait_for
+
+SEED = 25
+_BATCH = 30
+_ROUNDS = 2
+_WORKERS = 4
+_SECONDS = 30.0
+"""Longest time between two syncs of an HPA."""
+_API_SERVICES = (
+    "v1beta2.custom.metrics.k8s.io",
+    "v1beta1.external.metrics.k8s.io",
+    "v1beta1.metrics.k8s.io",
+)
+_CONTROLLER = "system:serviceaccount:kube-system:horizontal-pod-autoscaler"
+_NAMESPACE = f"/api/v1/namespaces/{NAMESPACE}"
+_PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
+_TARGETS = f"/apis/{GROUP}/v1/namespaces/{NAMESPACE}/{PLURAL}"
+_HPAS = f"/apis/autoscaling/v2/namespaces/{NAMESPACE}/horizontalpodautoscalers"
+_CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+_CLASSES = "/apis/node.k8s.io/v1/runtimeclasses"
+_MERGE_PATCH = "application/merge-patch+json"
+_FINALIZER = f"{GROUP}/kept"
+_CRD = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": f"{PLURAL}.{GROUP}"},
+    "spec": {
+        "group": GROUP,
+        "scope": "Namespaced",
+        "names": {"kind": KIND, "plural": PLURAL, "singular": KIND.lower()},
+        "versions": [
+            {
+                "name": "v1",
+                "served": True,
+                "storage": True,
+                "schema": {
+                    "openAPIV3Schema": {
+                        "type": "object",
+                        "x-kubernetes-preserve-unknown-fields": True,
+                    }
+                },
+                "subresources": {
+                    "scale": {
+                        "specReplicasPath": ".spec.replicas",
+                        "statusReplicasPath": ".status.replicas",
+                        "labelSelectorPath": ".status.selector",
+                    }
+                },
+            }
+        ],
+    },
+}
+
+
+@dataclasses.dataclass(kw_only=True)
+class Result:
+    """What became of the predictions."""
+
+    numbers: int = 0
+    """Predictions of one number that came true; likewise the next."""
+    ranges: int = 0
+    failures: int = 0
+    """Predictions that a metric without a value keeps the replicas."""
+    late: int = 0
+    """The controller was faster than the prediction, so there is none."""
+    wrong: list[str] = dataclasses.field(default_factory=list)
+
+    def __str__(self) -> str:
+        right = self.numbers + self.ranges + self.failures
+        return (
+            f"{right} of {right + len(self.wrong)} predictions were right: {self.numbers} as one "
+            f"number, {self.ranges} as a range, {self.failures} as a metric without a value; "
+            f"{len(self.wrong)} were wrong, {self.late} were late"
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Prediction:
+    case: Case
+    generation: int
+    reads: int
+    observation: Observation
+    decision: Decision
+
+
+class Metrics:
+    """Server of the metrics APIs."""
+
+    def __init__(self) -> None:
+        self.replies: dict[str, Any] = {}
+        self.reads = Counter[str]()
+        """Name of an HPA -> requests of the controller."""
+        outer, lock = self, threading.Lock()
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self) -> None:
+                url = urlsplit(self.path)
+                path, query = unquote(url.path), parse_qs(url.query)
+                if self.headers.get("X-Remote-User") == _CONTROLLER and "/namespaces/" in path:
+                    with lock:
+                        outer.reads[outer.subject(path, query)] += 1
+                status, document = outer.answer(path, query)
+                body = json.dumps(document).encode()
+                self.send_response(status)
+                self.send_header("Content-Type", "application/json")
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *arguments: object) -> None:
+                pass
+
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        bundle = issue_temporary((f"metrics.{NAMESPACE}.svc",), now=dt.datetime.now(dt.UTC))
+        with tempfile.TemporaryDirectory() as folder:
+            pem = Path(folder) / "pem"
+            pem.write_bytes(bundle.chain_pem + bundle.key_pem)
+            context.load_cert_chain(pem)
+        self.ca = bundle.ca_pem
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self._server.socket = context.wrap_socket(
+            self._server.socket, server_side=True, do_handshake_on_connect=False
+        )
+        self.port = self._server.server_address[1]
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    def stop(self) -> None:
+        """Stop the server."""
+        self._server.shutdown()
+        self._server.server_close()
+
+    @staticmethod
+    def subject(path: str, query: dict[str, list[str]]) -> str:
+        """Return the name of the HPA whose metric is requested."""
+        if path == objects.RESOURCE:
+            return query["labelSelector"][0].removeprefix("app=")
+        found = re.search(r"/m(\d+)x\d+$", path)
+        return f"h{found[1]}" if found else ""
+
+    def answer(self, path: str, query: dict[str, list[str]]) -> tuple[int, Any]:
+        """Return status and document."""
+        if "/namespaces/" not in path:
+            group, _, version = path.removeprefix("/apis/").partition("/")
+            version = f"{group}/{version}"
+            resources = {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": version}
+            return 200, resources | {"resources": []}
+        key = self.subject(path, query) if path == objects.RESOURCE else path
+        items = self.replies.get(key)
+        if items is None:
+            status = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 404}
+            return 404, status | {"reason": "NotFound", "message": "the metric does not exist"}
+        _, _, group, version, *_ = path.split("/")
+        kinds = {"custom": "MetricValueList", "external": "ExternalMetricValueList"}
+        kind = kinds.get(group.partition(".")[0], "PodMetricsList")
+        return 200, {"kind": kind, "apiVersion": f"{group}/{version}", "items": items}
+
+
+class Testbed:
+    """The API server with the CRD and the metrics server."""
+
+    def __init__(self, control_plane: ControlPlane, metrics: Metrics) -> None:
+        self._admin = control_plane.admin
+        self._metrics = metrics
+        self._documents: dict[str, Any] = {}
+
+    def compare(self, cases: Sequence[Case], *, rounds: int = _ROUNDS) -> Result:
+        """Create the HPAs in batches, and compare each with its next syncs."""
+        result = Result()
+        for start in range(0, len(cases), _BATCH):
+            batch = cases[start : start + _BATCH]
+            self._each(self._create, batch)
+            self._each(lambda each: self._admin.call("POST", _HPAS, each.hpa), batch)
+            for _ in range(rounds):
+                self._round(batch, result)
+            self._each(lambda each: self._admin.call("DELETE", f"{_HPAS}/{each.name}"), batch)
+        return result
+
+    def _create(self, case: Case) -> None:
+        self._metrics.replies |= case.replies
+        self._admin.call("POST", _TARGETS, case.target)
+        for pod in case.pods:
+            metadata = {key: pod["metadata"][key] for key in ("name", "labels")}
+            metadata["finalizers"] = [_FINALIZER]
+            path = f"{_PODS}/{metadata['name']}"
+            self._admin.call("POST", _PODS, {"metadata": metadata, "spec": pod["spec"]})
+            status = {"status": pod["status"]}
+            self._admin.call("PATCH", f"{path}/status", status, content_type=_MERGE_PATCH)
+            if pod["metadata"]["deleted"]:
+                self._admin.call("DELETE", path)
+
+    def _round(self, batch: Sequence[Case], result: Result) -> None:
+        waiting: dict[str, _Prediction] = {}
+        targets = self._targets()
+        for predicted in self._each(lambda each: self._predict(each, targets), batch):
+            waiting[predicted.case.name] = predicted
+        for name, target in self._targets().items():
+            if name in waiting and waiting[name].generation != target["metadata"]["generation"]:
+                result.late += 1
+                del waiting[name]
+        deadline = time.monotonic() + _SECONDS
+        while waiting and time.monotonic() < deadline:
+            time.sleep(0.2)
+            reads, targets, hpas = dict(self._metrics.reads), self._targets(), self._hpas()
+            for name, predicted in [*waiting.items()]:
+                ended = self._ended(predicted, reads.get(name, 0), targets[name], hpas[name])
+                if ended is not None:
+                    del waiting[name]
+                    _judge(predicted, ended, hpas[name], result)
+        for predicted in waiting.values():
+            result.wrong.append(f"{_described(predicted)}: no sync in {_SECONDS:g} s")
+
+    def _predict(self, case: Case, targets: dict[str, Any]) -> _Prediction:
+        reads = self._metrics.reads[case.name]
+        steps = reading.read(NAMESPACE, case.name, time.time)
+        found = self._observed(steps)
+        return _Prediction(
+            case=case,
+            generation=targets[case.name]["metadata"]["generation"],
+            reads=max(reads, self._metrics.reads[case.name]),
+            observation=found,
+            decision=decision.decide(found.hpa, found.scale.spec, found.proposals, now=time.time()),
+        )
+
+    def _observed(self, steps: reading.Steps[Observation]) -> Observation:
+        request = next(steps)
+        while True:
+            try:
+                request = steps.send(self._reply(request))
+            except StopIteration as stop:
+                found: Observation = stop.value
+                return found
+
+    def _ended(self, predicted: _Prediction, reads: int, target: Any, hpa: Any) -> int | None:
+        """Return the replicas after the next sync; None before it, and -1 if it was missed."""
+        passed = target["metadata"]["generation"] - predicted.generation
+        if passed:
+            return int(target["spec"]["replicas"]) if passed == 1 else -1
+        metrics = len(predicted.observation.proposals)
+        conditions = {each["type"] for each in hpa.get("status", {}).get("conditions", ())}
+        if metrics and reads > predicted.reads + 2 * metrics:
+            return int(target["spec"]["replicas"])
+        if not metrics and "ScalingActive" in conditions:
+            return int(target["spec"]["replicas"])
+        return None
+
+    def _reply(self, request: Request) -> Reply:
+        path = f"{request.path}?{urlencode(request.params)}"
+        if "/namespaces/" not in path and path in self._documents:
+            known: Reply = self._documents[path]
+            return known
+        response = self._admin.request("GET", path)
+        if response.status != 200:
+            return Failure(status=response.status, message=response.body.decode())
+        if "/namespaces/" not in path:
+            self._documents[path] = response.document
+        document: Reply = response.document
+        return document
+
+    def _targets(self) -> dict[str, Any]:
+        return _by_name(self._admin.get(_TARGETS))
+
+    def _hpas(self) -> dict[str, Any]:
+        return _by_name(self._admin.get(_HPAS))
+
+    def _each(self, act: Callable[[Case], Any], cases: Sequence[Case]) -> list[Any]:
+        with futures.ThreadPoolExecutor(_WORKERS) as executor:
+            return [*executor.map(act, cases)]
+
+
+def _judge(predicted: _Prediction, replicas: int, hpa: Any, result: Result) -> None:
+    """Add one prediction to the result."""
+    decided, current = predicted.decision, predicted.observation.scale.spec
+    if replicas < 0:
+        result.late += 1
+        return
+    failed = bool(decided.inactive and predicted.observation.proposals)
+    conditions = {each["type"]: each for each in hpa.get("status", {}).get("conditions", ())}
+    active = conditions.get("ScalingActive", {})
+    shown = None if failed else _difference(predicted, hpa)
+    if not decided.low <= replicas <= decided.high:
+        result.wrong.append(f"{_described(predicted)}: {replicas}")
+    elif shown:
+        result.wrong.append(f"{_described(predicted)}: {shown}")
+    elif (
+        replicas == current
+        and predicted.observation.proposals
+        and active
+        and (failed != (active["status"] == "False"))
+    ):
+        result.wrong.append(f"{_described(predicted)}: {active}")
+    elif failed:
+        result.failures += 1
+    elif decided.replicas is None:
+        result.ranges += 1
+    else:
+        result.numbers += 1
+
+
+def _difference(predicted: _Prediction, hpa: Any) -> str:
+    """Return a value that the status of the HPA shows otherwise than predicted; else empty."""
+    statuses = hpa.get("status", {}).get("currentMetrics") or ()
+    proposals = predicted.observation.proposals
+    if len(statuses) != len(proposals) or any(each.replicas is None for each in proposals):
+        return ""
+    if not predicted.observation.scale.status:
+        return ""  # the controller divides by 0
+    for status, proposed in zip(statuses, proposals, strict=True):
+        kind = proposed.metric.type
+        current = status[kind[0].lower() + kind[1:]]["current"]
+        if proposed.metric.target == "Utilization":
+            value = current.get("averageUtilization", 0)
+        else:
+            key = proposed.metric.target
+            text = str(current.get(key[0].lower() + key[1:], 0))
+            value = quantity.milli_value(text)
+        if value != proposed.current:
+            return f"the status shows {current} of {proposed.metric}"
+    return ""
+
+
+def _described(predicted: _Prediction) -> str:
+    decided, observation = predicted.decision, predicted.observation
+    proposals = [
+        (
+            str(each.metric),
+            each.metric.target,
+            each.metric.value,
+            each.replicas,
+            each.current,
+            each.error,
+        )
+        for each in observation.proposals
+    ]
+    return (
+        f"{predicted.case.name} from {observation.scale} predicted {decided.low} to "
+        f"{decided.high} ({decided.recommended} recommended, {decided.inactive}) of {proposals}, "
+        f"{observation.hpa}"
+    )
+
+
+def _by_name(listed: Any) -> dict[str, Any]:
+    return {each["metadata"]["name"]: each for each in listed["items"]}
+
+
+@contextlib.contextmanager
+def running(control_plane: ControlPlane, metrics: Metrics | None = None) -> Iterator[Testbed]:
+    """Install the CRD and the metrics server, and remove all objects at the end."""
+    admin, metrics = control_plane.admin, metrics or Metrics()
+    name = _CRD["metadata"]["name"]  # type: ignore[index]
+    try:
+        control_plane.local_service("metrics", NAMESPACE)
+        for each in _API_SERVICES:
+            control_plane.api_service(
+                each, service="metrics", namespace=NAMESPACE, port=metrics.port, ca=metrics.ca
+            )
+        admin.call("POST", _CRDS, _CRD)
+        runtime = {"metadata": {"name": objects.RUNTIME_CLASS}, "handler": "none"}
+        runtime["overhead"] = {"podFixed": {"cpu": "250m", "memory": "120Mi"}}
+        admin.call("POST", _CLASSES, runtime)
+        for each in _API_SERVICES:
+            control_plane.wait_available(each, seconds=60)
+        exists = partial(_exists, control_plane)
+        wait_for(lambda: exists(_TARGETS), "the CRD is served")
+        wait_for(lambda: exists(_PODS.replace("pods", "serviceaccounts/default")), "an account")
+        # A running controller manager discovers a new kind within 30 s only.
+        control_plane.controller_manager.kill()
+        control_plane.controller_manager.start()
+        yield Testbed(control_plane, metrics)
+    finally:
+        admin.request("DELETE", _HPAS)
+        for pod in admin.get(_PODS)["items"]:
+            path = f"{_PODS}/{pod['metadata']['name']}"
+            empty = {"metadata": {"finalizers": None}}
+            admin.request("PATCH", path, empty, content_type=_MERGE_PATCH)
+            admin.request("DELETE", f"{path}?gracePeriodSeconds=0")
+        admin.request("DELETE", f"{_CRDS}/{name}")
+        admin.request("DELETE", f"{_CLASSES}/{objects.RUNTIME_CLASS}")
+        for each in _API_SERVICES:
+            admin.request("DELETE", f"/apis/apiregistration.k8s.io/v1/apiservices/{each}")
+        admin.request("DELETE", _NAMESPACE)
+        metrics.stop()
+        # The next user of this control plane cannot create objects in a namespace that is ending.
+        for gone in (_NAMESPACE, f"{_CRDS}/{name}"):
+            wait_for(partial(_is_gone, control_plane, gone), f"the end of {gone}", seconds=60)
+
+
+def _exists(control_plane: ControlPlane, path: str) -> bool:
+    return control_plane.admin.request("GET", path).status == 200
+
+
+def _is_gone(control_plane: ControlPlane, path: str) -> bool:
+    return control_plane.admin.request("GET", path).status == 404
+
+
+def main(argv: Sequence[str]) -> int:
+    """Compare random HPAs with a real controller, and print how the predictions did."""
+    parser = argparse.ArgumentParser(prog="python -m tools.hpa.controller")
+    parser.add_argument("number", nargs="?", type=int, default=600, help="HPAs (default 600)")
+    parser.add_argument("--seed", type=int, default=SEED)
+    arguments = parser.parse_args(argv)
+    programs = build.ensure_programs()
+    with (
+        tempfile.TemporaryDirectory(prefix="hpas-") as folder,
+        plane.running(Path(folder), programs) as control_plane,
+        running(control_plane) as bed,
+    ):
+        cases = [objects.case(number, arguments.seed) for number in range(arguments.number)]
+        result = bed.compare(cases)
+    print("\n".join([*result.wrong, str(result)]))
+    return 1 if result.wrong else 0
+
+
+if __name__ == "__main__":
+    with foreground.program(signal_status=130):
+        sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,284 @@
+"""Random HPAs with their targets, pods and metrics, as documents of the Kubernetes API."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import random
+from typing import Any
+
+NAMESPACE = "random"
+GROUP, KIND, PLURAL = "test.example.com", "Scalable", "scalables"
+RUNTIME_CLASS = "heavy"
+CUSTOM = f"/apis/custom.metrics.k8s.io/v1beta2/namespaces/{NAMESPACE}"
+EXTERNAL = f"/apis/external.metrics.k8s.io/v1beta1/namespaces/{NAMESPACE}"
+RESOURCE = f"/apis/metrics.k8s.io/v1beta1/namespaces/{NAMESPACE}/pods"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Case:
+    """One HPA and everything that it depends on."""
+
+    name: str
+    hpa: dict[str, Any]
+    target: dict[str, Any]
+    pods: list[dict[str, Any]]
+    """With their status, and the key `deleted` of `metadata` for those that are being deleted."""
+    replies: dict[str, Any]
+    """Path of a metric, and the name of the HPA for those of pods -> the items of the list."""
+
+
+def case(number: int, seed: int) -> Case:
+    """Return the case with this number."""
+    draw = random.Random(f"{seed}/{number}")
+    name = f"h{number}"
+    low = draw.choice([1, 1, 1, 2, 3])
+    high = low + draw.choice([0, 1, 4, 10, 100])
+    wanted = draw.choice([low, low, high, draw.randint(low, high), high + 1, max(0, low - 1)])
+    present = draw.choice([wanted, wanted, wanted, 0, wanted + 1])
+    pods = [_pod(draw, name, f"{name}-{index}") for index in range(min(wanted, 4))]
+    replies: dict[str, Any] = {}
+    metrics = [
+        _metric(draw, name, f"m{number}x{index}", pods, replies)
+        for index in range(draw.choice([1, 1, 2, 3]))
+    ]
+    if any(each["type"] in {"Object", "External"} for each in metrics) and draw.random() < 0.1:
+        low = 0
+    spec: dict[str, Any] = {
+        "scaleTargetRef": {"apiVersion": f"{GROUP}/v1", "kind": KIND, "name": name},
+        "minReplicas": low,
+        "maxReplicas": high,
+        "metrics": metrics,
+    }
+    if draw.random() < 0.5:
+        spec["behavior"] = _behavior(draw)
+    metadata = {"name": name, "namespace": NAMESPACE}
+    return Case(
+        name=name,
+        hpa={"metadata": metadata, "spec": spec},
+        target={
+            "apiVersion": f"{GROUP}/v1",
+            "kind": KIND,
+            "metadata": metadata,
+            "spec": {"replicas": wanted},
+            "status": {"replicas": present, "selector": f"app={name}"},
+        },
+        pods=pods,
+        replies=replies,
+    )
+
+
+def chosen(
+    number: int, kind: str, target: dict[str, str], *values: str, behavior: Any = None
+) -> Case:
+    """Return a case of two ready pods with one External or Object metric of these values."""
+    name, metric = f"h{number}", f"m{number}x0"
+    draw = random.Random(number)
+    pods = [_pod(draw, name, f"{name}-{index}") for index in range(2)]
+    for each in pods:
+        each["metadata"]["deleted"] = False
+        ready = {"type": "Ready", "status": "True", "lastTransitionTime": _time(3600)}
+        each["status"] = {"phase": "Running", "conditions": [ready], "startTime": _time(3600)}
+    key = "value" if "value" in target else "averageValue"
+    source: dict[str, Any] = {
+        "metric": {"name": metric},
+        "target": {"type": key[0].upper() + key[1:], **target},
+    }
+    path = f"{EXTERNAL}/{metric}"
+    if kind == "Object":
+        source["describedObject"] = {"apiVersion": f"{GROUP}/v1", "kind": KIND, "name": name}
+        path = f"{CUSTOM}/{PLURAL}.{GROUP}/{name}/{metric}"
+    items = [
+        _custom(metric, name, each)
+        if kind == "Object"
+        else {"metricName": metric, "metricLabels": {}, "timestamp": _time(0), "value": each}
+        for each in values
+    ]
+    spec = {
+        "scaleTargetRef": {"apiVersion": f"{GROUP}/v1", "kind": KIND, "name": name},
+        "minReplicas": 1,
+        "maxReplicas": 7,
+        "metrics": [{"type": kind, kind.lower(): source}],
+        **({} if behavior is None else {"behavior": behavior}),
+    }
+    metadata = {"name": name, "namespace": NAMESPACE}
+    return Case(
+        name=name,
+        hpa={"metadata": metadata, "spec": spec},
+        target={
+            "apiVersion": f"{GROUP}/v1",
+            "kind": KIND,
+            "metadata": metadata,
+            "spec": {"replicas": 2},
+            "status": {"replicas": 2, "selector": f"app={name}"},
+        },
+        pods=pods,
+        replies={path: items},
+    )
+
+
+def _value(draw: random.Random) -> str:
+    """Return a value of a metric."""
+    match draw.choice(["small"] * 6 + ["fraction"] * 2 + ["negative", "huge"]):
+        case "small":
+            return str(draw.randint(0, 200))
+        case "fraction":
+            return f"{draw.randint(1, 90_000)}m"
+        case "negative":
+            return f"-{draw.randint(1, 200_000)}{draw.choice(['m', '', 'G'])}"
+        case _:
+            digits = str(draw.randint(1, 9999))
+            return digits + draw.choice(["M", "G", "T", "P", "E", "0" * draw.randint(6, 18)])
+
+
+def _target(draw: random.Random, *types: str) -> dict[str, Any]:
+    kind = draw.choice(types)
+    if kind == "Utilization":
+        return {"type": kind, "averageUtilization": draw.choice([1, 50, 80, 150])}
+    texts = ["1", "5", "40", "40", "100", "100", "500m", "1m", "20k", "2G", "7T", "1P", "3E"]
+    return {"type": kind, kind[0].lower() + kind[1:]: draw.choice(texts)}
+
+
+def _metric(
+    draw: random.Random,
+    app: str,
+    name: str,
+    pods: list[dict[str, Any]],
+    replies: dict[str, Any],
+) -> dict[str, Any]:
+    """Return a metric of an HPA, and add what the API answers to `replies`."""
+    kind = draw.choice(["Pods", "Object", "External", "Resource", "ContainerResource"])
+    absent = draw.random() < 0.06
+    names = [each["metadata"]["name"] for each in pods]
+    chance = draw.choice([1, 1, 0.6])
+    if kind == "Pods":
+        common = _value(draw)
+        values = {
+            each: common if draw.random() < 0.5 else _value(draw)
+            for each in names
+            if draw.random() < chance
+        }
+        items = [_custom(name, each, value) for each, value in values.items()]
+        replies[f"{CUSTOM}/pods/*/{name}"] = None if absent else items
+        source = {"metric": {"name": name}, "target": _target(draw, "AverageValue")}
+        return {"type": kind, "pods": source}
+    if kind == "Object":
+        path = f"{CUSTOM}/{PLURAL}.{GROUP}/{app}/{name}"
+        replies[path] = None if absent else [_custom(name, app, _value(draw))]
+        described = {"apiVersion": f"{GROUP}/v1", "kind": KIND, "name": app}
+        target = _target(draw, "Value", "AverageValue")
+        source = {"metric": {"name": name}, "describedObject": described, "target": target}
+        return {"type": kind, "object": source}
+    if kind == "External":
+        values_of = [_value(draw) for _ in range(draw.choice([0, 1, 1, 1, 2, 3]))]
+        items = [
+            {"metricName": name, "metricLabels": {}, "timestamp": _time(0), "value": each}
+            for each in values_of
+        ]
+        replies[f"{EXTERNAL}/{name}"] = None if absent else items
+        target = _target(draw, "Value", "AverageValue")
+        return {"type": kind, "external": {"metric": {"name": name}, "target": target}}
+    if app not in replies:
+        usages = [_usage(draw, each) for each in pods if draw.random() < chance]
+        replies[app] = None if absent else usages
+    resource = draw.choice(["cpu", "memory"])
+    target = _target(draw, "Utilization", "Utilization", "AverageValue")
+    if kind == "Resource":
+        return {"type": kind, "resource": {"name": resource, "target": target}}
+    container = draw.choice(["a", "a", "s"])
+    inner: dict[str, Any] = {"name": resource, "container": container, "target": target}
+    return {"type": kind, "containerResource": inner}
+
+
+def _custom(metric: str, name: str, value: str) -> dict[str, Any]:
+    return {
+        "describedObject": {"namespace": NAMESPACE, "name": name},
+        "metric": {"name": metric},
+        "timestamp": _time(0),
+        "value": value,
+    }
+
+
+def _usage(draw: random.Random, pod: dict[str, Any]) -> dict[str, Any]:
+    spec = pod["spec"]
+    names = [each["name"] for each in spec["containers"]]
+    names += [each["name"] for each in spec["initContainers"] if "restartPolicy" in each]
+
+    def usage() -> dict[str, str]:
+        found = {"cpu": f"{draw.randint(0, 10**10)}n", "memory": f"{draw.randint(0, 10**7)}Ki"}
+        if draw.random() < 0.05:
+            del found[draw.choice([*found])]
+        return found
+
+    return {
+        "metadata": {"name": pod["metadata"]["name"], "namespace": NAMESPACE},
+        "timestamp": _time(draw.choice([0, 0, 100])),
+        "window": draw.choice(["15s", "1m0s"]),
+        "containers": [{"name": each, "usage": usage()} for each in names if draw.random() < 0.97],
+    }
+
+
+def _pod(draw: random.Random, app: str, name: str) -> dict[str, Any]:
+    def container(name: str, **fields: Any) -> dict[str, Any]:
+        requests = {"cpu": f"{draw.randint(1, 20)}00m", "memory": f"{draw.randint(1, 4000)}Mi"}
+        for each in [*requests]:
+            if draw.random() < 0.07:
+                del requests[each]
+        return {"name": name, "image": "none", "resources": {"requests": requests}, **fields}
+
+    containers = [container(each) for each in "ab"[: draw.randint(1, 2)]]
+    init = [container("i")] if draw.random() < 0.2 else []
+    if draw.random() < 0.3:
+        init.insert(draw.randint(0, len(init)), container("s", restartPolicy="Always"))
+    spec: dict[str, Any] = {"containers": containers, "initContainers": init}
+    if draw.random() < 0.3:
+        own = {"cpu": "9", "memory": "20Gi"}
+        if draw.random() < 0.6:
+            del own[draw.choice([*own])]
+        spec["resources"] = {"requests": own}
+    if draw.random() < 0.2:
+        spec["runtimeClassName"] = RUNTIME_CLASS
+    started = draw.choice([3600, 3600, 3600, 20])
+    ready = draw.choice(["True"] * 6 + ["False", "Unknown", ""])
+    since = _time(draw.choice([started, max(0, started - 10), started / 2]))
+    condition = {"type": "Ready", "status": ready, "lastTransitionTime": since}
+    phase = draw.choice(["Running"] * 8 + ["Pending", "Failed", "Succeeded"])
+    status = {"phase": phase, "conditions": [condition] if ready else []}
+    metadata = {"name": name, "labels": {"app": app}, "deleted": draw.random() < 0.06}
+    return {
+        "metadata": metadata,
+        "spec": spec,
+        "status": status | ({"startTime": _time(started)} if draw.random() < 0.95 else {}),
+    }
+
+
+def _behavior(draw: random.Random) -> dict[str, Any]:
+    def policy() -> dict[str, Any]:
+        return {
+            "type": draw.choice(["Pods", "Percent"]),
+            "value": draw.choice([1, 2, 4, 10, 50, 100, 2**31 - 1]),
+            "periodSeconds": draw.choice([3, 15, 60]),
+        }
+
+    def rules() -> dict[str, Any]:
+        found = {
+            "selectPolicy": draw.choice(["Max", "Max", "Min", "Disabled"]),
+            "policies": [policy() for _ in range(draw.randint(1, 3))],
+            "stabilizationWindowSeconds": draw.choice([0, 0, 4, 60]),
+            "tolerance": draw.choice(["0", "100m", "50m", "70m", "300u", "2"]),
+        }
+        for each in [*found]:
+            if draw.random() < 0.3:
+                del found[each]
+        return found
+
+    found = {"scaleUp": rules(), "scaleDown": rules()}
+    if draw.random() < 0.3:
+        del found[draw.choice([*found])]
+    return found
+
+
+def _time(age: float) -> str:
+    """Return the time before `age` seconds as Kubernetes writes it."""
+    time = dt.datetime.now(dt.UTC) - dt.timedelta(seconds=age)
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ")

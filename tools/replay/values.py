@@ -1,0 +1,333 @@
+"""Compares past values of a replay with the answers that the server gave then.
+
+Both have the same real Prometheus. The server's steps run at each time of the past, with the
+objects of then; a replay reads ranges afterwards.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import json
+import math
+import tempfile
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+from prometheus_client import CollectorRegistry
+
+from adapter import errors, telemetry
+from adapter.cli.commands import local_backend
+from adapter.cli.doctor import client, history
+from adapter.cli.doctor.history import Past
+from adapter.clients.prometheus import Prometheus
+from adapter.server.api.groups import custom, external
+from adapter.server.api.groups.group import AnyGroup, Backend, answer
+from adapter.server.apimachinery import request_info
+from adapter.server.apimachinery.negotiation import UNCHANGED
+from adapter.server.cluster.readiness import too_young
+from adapter.server.evaluation.evaluation import Evaluation
+from rules import quantity, ruleset
+from rules.document.sources import DEFAULT
+from rules.hpa import autoscaler, reading, replay
+from rules.hpa.reading import CUSTOM, Reply, Request
+from rules.hpa.replay import Reading, Variant
+from rules.kinds import PODS, WORKLOADS, GroupResource, Kinds
+from rules.query import entry_document
+from rules.selectors import selectors
+from rules.selectors.selectors import Selector
+from tools.real import prometheus as real
+from tools.replay import simulation, worlds
+from tools.replay.worlds import STEP, Case
+
+_DISCOVERY = {
+    "/apis/apps/v1": [("Deployment", "deployments")],
+    "/api/v1": [("Service", "services"), ("Namespace", "namespaces"), ("Pod", "pods")],
+}
+
+
+@dataclass(kw_only=True)
+class Row:
+    """What became of one case."""
+
+    case: Case
+    past: Past | None
+    """None if it was refused, because a metric has no value at all."""
+    answers: list[tuple[Reading, ...]]
+    """What the controller would have read from the server of each metric, at each step."""
+    items: list[list[list[Any]]]
+    """Of the server's answers; empty for an error."""
+
+    @property
+    def compared(self) -> list[tuple[tuple[Reading, ...], tuple[Reading, ...]]]:
+        """What a replay and the server say, at each step."""
+        by_time = (
+            {round(each.time): each.readings for each in self.past.history} if self.past else {}
+        )
+        nothing = (Reading(milli=None),) * len(self.case.each)
+        found = []
+        for step, answered in enumerate(self.answers):
+            read = by_time.get(self.case.time(step), nothing)
+            if self.case.known:
+                found.append((read, answered))
+            else:  # a pod without a sample is not known
+                found.append((tuple(map(_without_pods, read)), tuple(map(_without_pods, answered))))
+        return found
+
+    @property
+    def wrong(self) -> list[int]:
+        """The steps at which they differ."""
+        if self.past is None and self.is_empty:
+            return []
+        return [i for i, (read, answered) in enumerate(self.compared) if read != answered]
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether a metric has no value at any step."""
+        of_metrics = zip(*self.answers, strict=True)
+        return any(all(each.milli is None for each in of) for of in of_metrics)
+
+
+def _without_pods(reading: Reading) -> Reading:
+    return replace(reading, missing=0, unready=0)
+
+
+class _Objects:
+    """The objects of a case at one step."""
+
+    def __init__(self, case: Case) -> None:
+        self.kinds = Kinds.builtin()
+        self.case, self.step = case, 0
+
+    async def names(
+        self, resource: GroupResource, *, namespace: str, selector: Selector
+    ) -> tuple[str, ...]:
+        return tuple(self.case.live(self.step)) if resource == PODS else ("web",)
+
+    async def live(self, resource: GroupResource, *, namespace: str, name: str) -> bool:
+        return True
+
+    async def younger(
+        self, names: Iterable[str], *, namespace: str, seconds: float
+    ) -> Mapping[str, float]:
+        ready = self.case.ready_since(self.step)
+        return too_young(ready, names, now=self.case.time(self.step), seconds=seconds)
+
+    async def pod_selectors(
+        self, resource: GroupResource, *, namespace: str
+    ) -> Mapping[str, Selector]:
+        return {"web": selectors.parse("app=web")} if resource in WORKLOADS else {}
+
+    async def refresh(self) -> None:
+        pass
+
+
+class Api:
+    """What a replay reads from the API server: the HPA, its scale, and the rules of its metric."""
+
+    def __init__(self, case: Case, backend: Backend) -> None:
+        self._case, self._backend = case, backend
+
+    async def run(self, steps: Any) -> Any:
+        """Return the result of steps."""
+        return await client.run(steps, self._reply)
+
+    async def _reply(self, request: Request) -> Reply:
+        if request.path.endswith("/scale"):
+            return {"spec": {"replicas": 1}, "status": {"replicas": 1, "selector": "app=web"}}
+        if request.path == f"/apis/{CUSTOM}":
+            served = [{"version": "v1beta2"}]
+            return {"preferredVersion": served[0], "versions": served}
+        if request.path in _DISCOVERY:
+            kinds = _DISCOVERY[request.path]
+            return {"resources": [{"kind": kind, "name": name} for kind, name in kinds]}
+        return self._case.hpa
+
+    async def explanation(self, request: Request) -> Mapping[str, Any]:
+        """Return the part of an explanation that a replay needs."""
+        group, info = parsed(request)
+        requested = await group.resolve(info, self._backend)
+        plan = json.loads(json.dumps(entry_document.document(requested.entry)))
+        return {"plan": plan, "verdict": ""}
+
+
+def parsed(request: Request) -> tuple[AnyGroup, request_info.RequestInfo]:
+    """Return the API group of a request, and the request as the server parses it."""
+    group: AnyGroup = external if external.NAME in request.path else custom
+    query = "&".join(f"{key}={each}" for key, each in request.params.items())
+    return group, request_info.parse(request.path, query)
+
+
+async def compare(cases: Sequence[Case], url: str) -> list[Row]:
+    """Ask the server at each step of each case, then replay it."""
+    every = [each for case in cases for each in case.each]
+    text = "rules:" + "".join(each.rules for each in every)
+    text += "\nexternalRules:" + "".join(each.external for each in every)
+    rules = ruleset.load([("rules.yaml", text)])
+    now = float(cases[0].time(cases[0].steps - 1))
+
+    def clock() -> float:
+        return now
+
+    async with aiohttp.ClientSession() as session:
+        then = Prometheus(session, url, clock=clock)
+        backend = await local_backend.connect(rules, {DEFAULT: then}, clock=clock)
+        rows = []
+        for case in cases:
+            objects: Any = _Objects(case)
+            evaluation = Evaluation(
+                then,
+                metrics=telemetry.EvaluationMetrics(CollectorRegistry()),
+                freshness=0.0,
+                clock=clock,
+            )
+            own = replace(backend, objects=objects, evaluation=evaluation)
+            api: Any = Api(case, own)
+            requests = await _requests(api, case)
+            answers, items = [], []
+            for step in range(case.steps):
+                now, objects.step = float(case.time(step)), step
+                items.append([await _items(each, own) for each in requests])
+                read = (
+                    _read_from(found, each, step)
+                    for found, each in zip(items[-1], case.each, strict=True)
+                )
+                answers.append(tuple(read))
+            await evaluation.close()
+            past = await _read(api, Prometheus(session, url), case)
+            rows.append(Row(case=case, past=past, answers=answers, items=items))
+    return rows
+
+
+async def _read(api: Any, prometheus: Prometheus, case: Case) -> Past | None:
+    since, now = float((case.steps - 1) * STEP), float(case.time(case.steps - 1))
+    try:
+        return await history.read(
+            api, prometheus, case.namespace, "web", now=now, since=since, step=float(STEP)
+        )
+    except client.CannotTellError as error:
+        if "has no history" not in str(error):
+            raise
+        return None
+
+
+async def _requests(api: Api, case: Case) -> list[Request]:
+    found = await api.run(reading.requests(autoscaler.autoscaler(case.hpa)))
+    return [each for each in found if isinstance(each, Request)]
+
+
+async def _items(request: Request, backend: Backend) -> list[Any]:
+    """Return the items of the server's answer; none for an error."""
+    group, info = parsed(request)
+    try:
+        content = await answer(group, info, backend, deadline=math.inf)
+        return [*content.build(UNCHANGED)["items"]]
+    except errors.ApiError:
+        return []
+
+
+def _read_from(items: Sequence[Any], case: Case, step: int) -> Reading:
+    """Return what the controller reads from the items."""
+    values = [quantity.milli_value(each["value"]) for each in items]
+    if not values:
+        return Reading(milli=None)
+    if case.kind != "pods":
+        return Reading(milli=_total(values, average=case.average))
+    of = dict(zip((each["describedObject"]["name"] for each in items), values, strict=True))
+    counted, missing, unready = [], 0, 0
+    for pod in case.there(step):
+        phase = pod.phase(step)
+        if step >= pod.deleted or phase == "Failed":
+            of.pop(pod.name, None)
+        elif phase == "Pending":
+            unready += 1
+            of.pop(pod.name, None)
+        elif pod.name not in of:
+            missing += 1
+    counted = [*of.values()]
+    return Reading(milli=sum(counted), counted=len(counted), missing=missing, unready=unready)
+
+
+def _total(values: Sequence[int], *, average: bool) -> int:
+    """Add as the controller does: in 64 bits, of which it takes negative averages for overflow."""
+    total = 0
+    for each in values:
+        total = (total + each + (1 << 63)) % (1 << 64) - (1 << 63)
+        if average and total < 0:
+            return (1 << 63) - 1
+    return total
+
+
+async def run(number: int, *, seed: int = 1, steps: int = 40) -> list[Row]:
+    """Compare random cases on a Prometheus of their own."""
+    with tempfile.TemporaryDirectory() as folder, real.run(Path(folder)) as prometheus:
+        begin = int(time.time()) // STEP * STEP - steps * STEP
+        cases = [worlds.case(each, seed, begin=begin, steps=steps) for each in range(number)]
+        for case in cases:
+            prometheus.put_series(case.written())
+        return await compare(cases, prometheus.url)
+
+
+@dataclass(kw_only=True)
+class Differences:
+    """How often a replay and the simulation of `tools.replay.simulation` differ."""
+
+    hpas: int = 0
+    syncs: int = 0
+    decisions: int = 0
+    """Syncs at which the decisions from facts differ."""
+    replicas: int = 0
+    """Syncs at which the simulated replicas differ."""
+    modelled: int = 0
+    """Syncs of the simulations whose values are those of the model."""
+
+
+def simulate(rows: Iterable[Row]) -> Differences:
+    """Replay each past with its own settings and with others, both ways."""
+    found = Differences()
+    for row in rows:
+        if row.past is None:
+            continue
+        history, loads = row.past.history, row.past.totals
+        syncs = [
+            {
+                "time": each.time,
+                "replicas": each.replicas,
+                "present": each.present,
+                "pods": each.pods,
+                "ready": each.ready,
+                "reads": [dataclasses.asdict(of) for of in each.readings],
+            }
+            for each in history
+        ]
+        found.hpas += 1
+        hpa = autoscaler.autoscaler(row.case.hpa)
+        decided = replay.decisions(hpa, history)
+        others = simulation.decisions(row.case.hpa, syncs)
+        found.decisions += sum(a != b for a, b in zip(decided, others, strict=True))
+        for document in (row.case.hpa, *_variants(row.case.hpa)):
+            other = autoscaler.autoscaler(document)
+            variant = Variant(title="", hpa=other)
+            mine = replay.simulate(variant, history, startup=40.0, totals=loads)
+            second = simulation.simulated(document, syncs, startup=40.0, loads=loads)
+            found.syncs += len(second)
+            found.modelled += round(mine.modelled / STEP)
+            found.replicas += sum(a != b for a, b in zip(mine.replicas, second, strict=True))
+    return found
+
+
+def _variants(hpa: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield other settings: targets, bounds, behavior."""
+    for text in ("3", "70"):
+        document = copy.deepcopy(hpa)
+        metric = document["spec"]["metrics"][0]
+        target = metric[metric["type"].lower()]["target"]
+        target[target["type"][0].lower() + target["type"][1:]] = text
+        yield document
+    yield {**hpa, "spec": {**hpa["spec"], "minReplicas": 3, "maxReplicas": 6}}
+    without = {key: each for key, each in hpa["spec"].items() if key != "behavior"}
+    yield {**hpa, "spec": without}
