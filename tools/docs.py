@@ -21,7 +21,6 @@ from prometheus_client import CollectorRegistry
 from adapter import telemetry
 from adapter.cli.commands import check
 from adapter.settings import reference
-from adapter.settings.flag import fields_of
 from adapter.settings.settings import GROUPS
 from rules import limits, presets
 from tools import chart_values
@@ -85,7 +84,7 @@ def flags() -> str:
                 f"`{flag.default}`" if reference.has_default(flag) else "",
                 flag.help,
             )
-            for _, flag in fields_of(group)
+            for _, flag in group.flags()
         )
         sections.append(f"### {group.TITLE}\n\n{_table(('Flag', 'Default', 'Meaning'), rows)}")
     ignored = (

@@ -25,6 +25,7 @@ from adapter.clients.credentials import MAX_AGE, Request
 from adapter.clients.redaction import redacted
 from adapter.file_watcher import FileWatcher
 from adapter.files import SECRET, read_file
+from rules.connection import Connection, Identity
 from rules.quoting import shorten
 
 _LIBRARIES = ("azure", "botocore", "google.auth", "msal", "urllib3")
@@ -129,11 +130,12 @@ def _extra(name: str) -> Iterator[None]:
         ) from None
 
 
-def aws(region: str | None, profile: str | None) -> CloudIdentity:
+def aws(connection: Connection) -> CloudIdentity:
     """Return Signature Version 4 with the AWS credentials of the environment. Raises Unreachable.
 
-    Without `region` and `profile`, those of the environment.
+    Without a region and a profile, those of the environment.
     """
+    region, profile = connection.aws_region, connection.aws_profile
     with _extra("aws"):
         from botocore import auth, awsrequest, exceptions, session  # noqa: PLC0415
     names = ("credentials_file", "config_file")
@@ -161,7 +163,7 @@ def aws(region: str | None, profile: str | None) -> CloudIdentity:
     return CloudIdentity("AWS", load, failure=exceptions.BotoCoreError, files=files)
 
 
-def google() -> CloudIdentity:
+def google(_: Connection) -> CloudIdentity:
     """Return Google's application default credentials. Raises Unreachable."""
     with _extra("google"):
         import google.auth  # noqa: PLC0415
@@ -184,12 +186,12 @@ def google() -> CloudIdentity:
     return CloudIdentity("Google", load, failure=exceptions.GoogleAuthError, files=files)
 
 
-def azure(url: str) -> CloudIdentity:
-    """Return Azure's default credential for the Prometheus at `url`. Raises Unreachable."""
+def azure(connection: Connection) -> CloudIdentity:
+    """Return Azure's default credential for a Prometheus. Raises Unreachable."""
     with _extra("azure"):
         from azure import identity  # noqa: PLC0415
         from azure.core import exceptions  # noqa: PLC0415
-    _, found, domain = (yarl.URL(url).host or "").partition(_AZURE)
+    _, found, domain = (yarl.URL(connection.url).host or "").partition(_AZURE)
     scope = f"https://{_AZURE}{domain if found else 'com'}/.default"
 
     def load() -> Sign:
@@ -197,3 +199,11 @@ def azure(url: str) -> CloudIdentity:
         return lambda _: {"Authorization": f"Bearer {token()}"}
 
     return CloudIdentity("Azure", load, failure=exceptions.AzureError)
+
+
+IDENTITIES: Mapping[Identity, Callable[[Connection], CloudIdentity]] = {
+    "aws": aws,
+    "azure": azure,
+    "google": google,
+}
+"""Value of `identity` -> how its identity is loaded."""

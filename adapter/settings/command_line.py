@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from adapter.settings.flag import Flag, Group, fields_of
+from adapter.settings.flag import Flag, Group
 
 
 class UsageError(Exception):
@@ -115,7 +115,7 @@ class _Parser:
         self.flags: dict[str, Flag[Any]] = {each.name: each for each in ignored}
         self.targets: dict[str, tuple[type[Group], str]] = {}
         for group in groups:
-            for field, declared in fields_of(group):
+            for field, declared in group.flags():
                 self.flags[declared.name] = declared
                 self.targets[declared.name] = (group, field)
         self.shorthands = {each.shorthand: each for each in self.flags.values() if each.shorthand}

@@ -47,6 +47,13 @@ class Group:
     TITLE: ClassVar[str]
     """Heading in the help text."""
 
+    @classmethod
+    def flags(cls) -> Iterable[tuple[str, Flag[Any]]]:
+        """Yield each flag of the group with the name of the field that it sets."""
+        for field in dataclasses.fields(cls):
+            for declared in field.metadata[_METADATA]:
+                yield field.name, declared
+
     def problems(self) -> Iterable[str]:
         """Yield the conflicts between the flags of this group."""
         return ()
@@ -65,10 +72,3 @@ def flags(*declared: Flag[T]) -> T:
     """Declare a dataclass field that several flags set, in the order of the command line."""
     default = declared[0].type.parse(declared[0].default)
     return dataclasses.field(default=default, metadata={_METADATA: declared})
-
-
-def fields_of(group: type[Group]) -> Iterable[tuple[str, Flag[Any]]]:
-    """Yield each flag of `group` with the name of the field that it sets."""
-    for field in dataclasses.fields(group):
-        for declared in field.metadata[_METADATA]:
-            yield field.name, declared

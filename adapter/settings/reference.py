@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from typing import Any
 
-from adapter.settings.flag import Flag, Group, fields_of
+from adapter.settings.flag import Flag, Group
 from adapter.settings.ignored import IGNORED
 from adapter.settings.settings import GROUPS
 
@@ -27,7 +27,7 @@ def flag_help(*groups: type[Group]) -> str:
     sections = []
     for group in groups:
         lines = [f"{group.TITLE}:"]
-        for _, flag in fields_of(group):
+        for _, flag in group.flags():
             default = f" (default {flag.default})" if has_default(flag) else ""
             lines.append(f"  {spelled(flag)} {flag.type.name}".rstrip())
             lines += _wrapped(flag.help + default)

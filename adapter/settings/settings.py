@@ -22,6 +22,7 @@ from adapter.settings.prometheus import Prometheus
 from adapter.settings.relist import Relist
 from adapter.settings.rules import Rules
 from adapter.settings.serving import Serving
+from adapter.settings.values import Values
 
 _LOOPBACK = "127.0.0.1"
 
@@ -33,6 +34,7 @@ class Settings:
     rules: Rules
     relist: Relist
     prometheus: Prometheus
+    values: Values
     cluster: Cluster
     fallback: Fallback
     serving: Serving

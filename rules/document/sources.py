@@ -8,9 +8,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Literal, cast, get_args
+from typing import Any
 
-from rules import endpoint
+from rules import connection
+from rules.connection import Connection
 from rules.document.schema import Fields
 from rules.document.where import Where, where_of
 from rules.document.yaml import Entry, MappingNode, Scalar, is_null
@@ -18,65 +19,16 @@ from rules.document.yaml import Entry, MappingNode, Scalar, is_null
 DEFAULT = "default"
 """Name of the Prometheus of the flags."""
 
-Verb = Literal["GET", "POST"]
-
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 """As of objects in Kubernetes: it is part of metrics and of a path below /readyz."""
-_KEYS = (
-    "url",
-    "verb",
-    "headers",
-    "headerFiles",
-    "timeout",
-    "tokenFile",
-    "usernameFile",
-    "passwordFile",
-    "oauth2TokenUrl",
-    "oauth2ClientId",
-    "oauth2ClientSecretFile",
-    "oauth2Parameters",
-    "oauth2CaFile",
-    "identity",
-    "awsRegion",
-    "awsProfile",
-    "caFile",
-    "clientCertFile",
-    "clientKeyFile",
-    "authInCluster",
-    "authConfig",
-)
 SECRET_HEADERS = frozenset({"authorization", "proxy-authorization", "cookie"})
-_TIMEOUT = 30.0
-"""Seconds; the default of --prometheus-timeout."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PrometheusSource:
-    """One entry of `sources`. Each field is what the flag of the same name sets for the default."""
+class PrometheusSource(Connection):
+    """One entry of `sources`: a Prometheus with a name."""
 
     name: str
-    url: str
-    verb: Verb
-    headers: tuple[tuple[str, str], ...]
-    timeout: float
-    """Seconds."""
-    token_file: str | None
-    username_file: str | None
-    password_file: str | None
-    oauth2_token_url: str
-    oauth2_client_id: str
-    oauth2_client_secret_file: str | None
-    oauth2_parameters: tuple[tuple[str, str], ...]
-    oauth2_ca_file: str | None
-    identity: endpoint.Identity | None
-    aws_region: str | None
-    aws_profile: str | None
-    header_files: tuple[tuple[str, str], ...]
-    ca_file: str | None
-    client_cert_file: str | None
-    client_key_file: str | None
-    auth_in_cluster: bool
-    auth_config: str | None
     where: Where = field(repr=False, compare=False)
 
 
@@ -94,37 +46,42 @@ def _source(top: Fields, path: str, entry: Entry) -> PrometheusSource:
         message = "the name must have lower-case letters, digits and hyphens, at most 63"
         top.record.report("error", path, entry.key, message)
     record = top.record.below(path)
-    fields = Fields(record, entry.value, known=_KEYS)
-    timeout = fields.duration("timeout")
-    if timeout == 0:
-        fields.error("timeout", "must be longer than 0s")
-    source = PrometheusSource(
-        name=name,
-        url=_url(fields, entry),
-        verb=cast("Verb", fields.choice("verb", get_args(Verb))),
-        headers=tuple(_headers(fields, "headers", secret=False)),
-        timeout=timeout / 1e9 if timeout else _TIMEOUT,
-        token_file=fields.text("tokenFile") or None,
-        username_file=fields.text("usernameFile") or None,
-        password_file=fields.text("passwordFile") or None,
-        oauth2_token_url=_token_url(fields),
-        oauth2_client_id=fields.text("oauth2ClientId"),
-        oauth2_client_secret_file=fields.text("oauth2ClientSecretFile") or None,
-        oauth2_parameters=tuple(_headers(fields, "oauth2Parameters", secret=True)),
-        oauth2_ca_file=fields.text("oauth2CaFile") or None,
-        identity=_identity(fields),
-        aws_region=fields.text("awsRegion") or None,
-        aws_profile=fields.text("awsProfile") or None,
-        header_files=tuple(_headers(fields, "headerFiles", secret=True)),
-        ca_file=fields.text("caFile") or None,
-        client_cert_file=fields.text("clientCertFile") or None,
-        client_key_file=fields.text("clientKeyFile") or None,
-        auth_in_cluster=bool(fields.flag("authInCluster")),
-        auth_config=fields.text("authConfig") or None,
-        where=where_of(record, entry.value),
-    )
+    fields = Fields(record, entry.value, known=[*map(key_of, connection.OPTIONS)])
+    values = {each: _value(fields, each, entry) for each in connection.OPTIONS}
+    source = PrometheusSource(name=name, where=where_of(record, entry.value), **values)
     _check_conflicts(fields, source)
     return source
+
+
+def _value(fields: Fields, name: str, entry: Entry) -> Any:
+    """Return the value of one option, or its default."""
+    key, option = key_of(name), connection.OPTIONS[name]
+    match option.kind:
+        case "url":
+            return _url(fields, entry)
+        case "token url":
+            return _token_url(fields)
+        case "verb":
+            return fields.choice(key, connection.VERBS)
+        case "identity":
+            return fields.choice(key, connection.IDENTITIES) if fields.get(key) else None
+        case "headers" | "files" as kind:
+            return tuple(_headers(fields, key, secret=kind == "files"))
+        case "duration":
+            return _seconds(fields, key) or option.value
+        case "switch":
+            return bool(fields.flag(key))
+        case "text":
+            return fields.text(key)
+        case "file":
+            return fields.text(key) or None
+
+
+def _seconds(fields: Fields, key: str) -> float | None:
+    nanoseconds = fields.duration(key)
+    if nanoseconds == 0:
+        fields.error(key, "must be longer than 0s")
+    return nanoseconds / 1e9 if nanoseconds else None
 
 
 def _url(fields: Fields, entry: Entry) -> str:
@@ -134,7 +91,7 @@ def _url(fields: Fields, entry: Entry) -> str:
         return ""
     text = fields.text("url")
     try:
-        user = endpoint.check_url(text).username
+        user = connection.check_url(text).username
     except ValueError as error:
         fields.error("url", str(error))
         return ""
@@ -147,16 +104,10 @@ def _token_url(fields: Fields) -> str:
     text = fields.text("oauth2TokenUrl")
     try:
         if text:
-            endpoint.check_host(text)
+            connection.check_host(text)
     except ValueError as error:
         fields.error("oauth2TokenUrl", str(error))
     return text
-
-
-def _identity(fields: Fields) -> endpoint.Identity | None:
-    if fields.get("identity") is None:
-        return None
-    return cast("endpoint.Identity", fields.choice("identity", endpoint.IDENTITIES))
 
 
 def _headers(fields: Fields, key: str, *, secret: bool) -> Iterator[tuple[str, str]]:
@@ -165,12 +116,12 @@ def _headers(fields: Fields, key: str, *, secret: bool) -> Iterator[tuple[str, s
         name = entry.key.text
         value = entry.value.text if isinstance(entry.value, Scalar) else ""
         problem = "" if isinstance(entry.value, Scalar) else "must be text"
-        if not name or not endpoint.HEADER_NAME.fullmatch(name):
+        if not name or not connection.HEADER_NAME.fullmatch(name):
             problem = "is not a valid name of a header"
         elif name.lower() in SECRET_HEADERS and not secret:
             problem = "would be a secret in the rules file: put it into a file, and set headerFiles"
         try:
-            endpoint.check_header_value(value)
+            connection.check_header_value(value)
         except ValueError as error:
             problem = problem or str(error)
         if problem:
@@ -181,13 +132,13 @@ def _headers(fields: Fields, key: str, *, secret: bool) -> Iterator[tuple[str, s
 def _check_conflicts(fields: Fields, source: PrometheusSource) -> None:
     if source.auth_in_cluster and source.auth_config:
         fields.error("authConfig", "conflicts with authInCluster: remove one of them")
-    for given, missing in endpoint.incomplete(source):
+    for given, missing in connection.incomplete(source):
         fields.error(key_of(given), f"needs {key_of(missing)}")
-    for given, other in endpoint.conflicts(source):
+    for given, other in connection.conflicts(source):
         fields.error(key_of(given), f"conflicts with {key_of(other)}: remove one of them")
 
 
 def key_of(field: str) -> str:
-    """Return the key that sets a field of PrometheusSource."""
+    """Return the key that sets a field of Connection."""
     first, *others = field.split("_")
     return first + "".join(map(str.title, others))

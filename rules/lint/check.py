@@ -9,7 +9,7 @@ import difflib
 import re
 from collections.abc import Collection, Iterator
 
-from rules import endpoint
+from rules import connection
 from rules.document.config import Override
 from rules.document.where import Where
 from rules.errors import Problem
@@ -85,11 +85,11 @@ def _sources(ruleset: RuleSet) -> Iterator[Problem]:
         if source.name not in used:
             message = "no rule uses this source: set `source` in rules, or remove it"
             yield source.where.warning("", message)
-        secret = endpoint.authorizations(source) or source.auth_in_cluster
-        if secret and endpoint.is_plain_text(source.url):
+        secret = connection.authorizations(source) or source.auth_in_cluster
+        if secret and connection.is_plain_text(source.url):
             message = "is not https, so everybody on the path can read the credentials. Use https"
             yield source.where.warning("url", message)
-        if endpoint.is_plain_text(source.oauth2_token_url):
+        if connection.is_plain_text(source.oauth2_token_url):
             message = "is not https, so everybody on the path can read the secret. Use https"
             yield source.where.warning("oauth2TokenUrl", message)
 

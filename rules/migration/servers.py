@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 from urllib.parse import urlsplit
 
-from rules import endpoint
+from rules import connection
 from rules.document.sources import DEFAULT, SECRET_HEADERS
 from rules.migration import overlay
 from rules.migration.keda import Server
@@ -21,15 +21,15 @@ def problem_of(server: Server) -> tuple[str, str] | None:
     if "?" in server.url or "#" in server.url:
         return "serverAddress", "must not have a query string: use queryParameters"
     try:
-        endpoint.check_url(server.url)
+        connection.check_url(server.url)
     except ValueError as error:
         return "serverAddress", str(error)
     for name, value in server.headers:
         try:
-            endpoint.check_header_value(value)
+            connection.check_header_value(value)
         except ValueError as error:
             return "customHeaders", f"{name}: {error}"
-        if not name or not endpoint.HEADER_NAME.fullmatch(name):
+        if not name or not connection.HEADER_NAME.fullmatch(name):
             return "customHeaders", f"{name or 'an empty text'} is not the name of a header"
     return None
 

@@ -140,8 +140,8 @@ async def running(settings: Settings) -> AsyncIterator[str]:
             prometheus,
             metrics=telemetry.EvaluationMetrics(registry),
             sources=others,
-            freshness=settings.prometheus.query_freshness,
-            allow_partial=settings.prometheus.allow_partial_responses,
+            freshness=settings.values.query_freshness,
+            allow_partial=settings.values.allow_partial_responses,
         )
         serving.push_async_callback(evaluation.close)
 

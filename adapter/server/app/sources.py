@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from adapter import errors, settings, telemetry
+from adapter import errors, telemetry
 from adapter.clients import identities, kubeconfig, proxies
 from adapter.clients.credentials import (
     Authorization,
@@ -25,11 +25,9 @@ from adapter.clients.held import Held
 from adapter.clients.oauth2 import ClientCredentials
 from adapter.clients.prometheus import Prometheus
 from adapter.clients.replicas import Replicas
-from adapter.settings.flag import fields_of
+from adapter.settings.prometheus import flag_of
+from rules.connection import Connection
 from rules.document.sources import DEFAULT, PrometheusSource, key_of
-
-Connection = settings.Prometheus | PrometheusSource
-"""Flags for the default Prometheus, or keys for a named one: fields of the same names and types."""
 
 
 @contextlib.asynccontextmanager
@@ -95,7 +93,7 @@ def _setting(connection: Connection, field: str) -> str:
     """Return what people set for `field`: a flag, or a key of a rules file."""
     if isinstance(connection, PrometheusSource):
         return key_of(field)
-    return next(f"--{flag.name}" for name, flag in fields_of(type(connection)) if name == field)
+    return flag_of(field)
 
 
 async def _credentials(connection: Connection, *, may_execute: bool) -> Credentials:
@@ -140,11 +138,7 @@ def _authorization(connection: Connection) -> Authorization | None:
             )
     if connection.identity:
         with _named(f"{_setting(connection, 'identity')}={connection.identity}: "):
-            if connection.identity == "aws":
-                return identities.aws(connection.aws_region, connection.aws_profile)
-            if connection.identity == "google":
-                return identities.google()
-            return identities.azure(connection.url)
+            return identities.IDENTITIES[connection.identity](connection)
     return None
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from adapter import settings
-from adapter.settings.flag import fields_of
 from adapter.settings.ignored import IGNORED
 from adapter.settings.settings import GROUPS
 from adapter.settings.sni import CertKeyPair
@@ -173,7 +172,7 @@ def test_each_flag_without_effect_is_accepted_and_says_why():
 
 def test_flags_that_the_original_lacks_are_few_and_all_have_an_effect():
     original = {flag for flag, *_ in EFFECTIVE}
-    declared = {flag.name for group in GROUPS.values() for _, flag in fields_of(group)}
+    declared = {flag.name for group in GROUPS.values() for _, flag in group.flags()}
 
     assert original <= declared
     assert declared - original == {
@@ -215,6 +214,8 @@ def test_every_setting_is_read_where_the_parts_are_wired():
         *Path("adapter/cli/commands").glob("*.py"),
         # Properties and methods of a group, which others use.
         Path("adapter/settings/serving.py"),
+        # What reads the options of a connection.
+        Path("adapter/clients/identities.py"),
     ]
     read = {
         node.attr
@@ -222,7 +223,7 @@ def test_every_setting_is_read_where_the_parts_are_wired():
         for node in ast.walk(ast.parse(source.read_text()))
         if isinstance(node, ast.Attribute)
     }
-    fields = {field for group in GROUPS.values() for field, _ in fields_of(group)}
+    fields = {field for group in GROUPS.values() for field, _ in group.flags()}
 
     assert fields - read == set()
 

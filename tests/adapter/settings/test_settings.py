@@ -9,14 +9,14 @@ import pytest
 
 from adapter import settings
 from adapter.settings import ciphers, sni
-from adapter.settings.flag import Flag, Group, fields_of, flags
+from adapter.settings.flag import Flag, Group, flags
 from adapter.settings.flag_types import comma_separated
 from adapter.settings.ignored import IGNORED
 from adapter.settings.settings import GROUPS
 from tools import docs
 
 RULES = ("--config", "rules.yaml")
-FLAGS = [flag for group in GROUPS.values() for _, flag in fields_of(group)]
+FLAGS = [flag for group in GROUPS.values() for _, flag in group.flags()]
 
 
 def parse(*argv: str) -> settings.Settings:
@@ -136,9 +136,9 @@ def source(kind, name):
         ("--client-qps=0", "cluster.qps", 5.0),
         ("--client-burst=+8", "cluster.burst", 8),
         ("--client-burst=-1", "cluster.burst", 10),
-        ("--query-freshness=auto", "prometheus.query_freshness", None),
-        ("--query-freshness=0", "prometheus.query_freshness", 0.0),
-        ("--query-freshness=2500ms", "prometheus.query_freshness", 2.5),
+        ("--query-freshness=auto", "values.query_freshness", None),
+        ("--query-freshness=0", "values.query_freshness", 0.0),
+        ("--query-freshness=2500ms", "values.query_freshness", 2.5),
     ],
 )
 def test_a_command_line_is_read_as_by_pflag(argv, path, value):

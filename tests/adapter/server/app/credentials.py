@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 import yaml
 
 from adapter import settings
-from adapter.settings.flag import fields_of
 from tools.certificates import Holder
 from tools.fakes import prometheus as fakes
 
@@ -18,7 +17,7 @@ HASHED = "$2b$04$Eeyhefj65Ppv0zzTF.54TuMoBTF4CM558RBlxvmoTFTmgExEwVovm"
 """The password, by bcrypt with the fewest rounds."""
 EMPTY = '{"status":"success","data":{"resultType":"vector","result":[]}}'
 TOKEN = "s3cret-t0ken"
-FLAGS = {field: f"--{flag.name}" for field, flag in fields_of(settings.Prometheus)}
+FLAGS = {field: f"--{flag.name}" for field, flag in settings.Prometheus.flags()}
 
 
 def holder(name, issuer=None, **options):

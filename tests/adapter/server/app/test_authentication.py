@@ -6,7 +6,6 @@ The server refuses everything but the expected headers, and repeats in its error
 from __future__ import annotations
 
 import base64
-import dataclasses
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,8 +16,7 @@ from aiohttp import web
 
 from adapter import errors
 from adapter.clients import credentials
-from adapter.server.app import sources
-from tests.adapter.server.app.credentials import CA, EMPTY, FLAGS, wants, write
+from tests.adapter.server.app.credentials import CA, EMPTY, wants, write
 from tools.fakes import prometheus as fakes
 
 
@@ -197,9 +195,3 @@ async def test_header_files_come_with_another_way(connect, serve_tls, tmp_path):
         fake.url, {"token_file": "token", "header_files": {"X-Scope-OrgID": "tenant"}}
     ) as client:
         await client.query("up")
-
-
-def test_flags_and_keys_are_the_same():
-    keys = {each.name for each in dataclasses.fields(sources.PrometheusSource)}
-
-    assert keys - {"name", "where"} == set(FLAGS) - {"query_freshness", "allow_partial_responses"}
