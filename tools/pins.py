@@ -15,7 +15,7 @@ import urllib.request
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-WORKFLOWS = (Path(".github/workflows/ci.yaml"), Path(".github/workflows/release.yaml"))
+WORKFLOWS = tuple(Path(f".github/workflows/{name}.yaml") for name in ("ci", "nightly", "release"))
 DOCKERFILE = Path("manifests/image/Dockerfile")
 
 GITHUB = "https://github.com"
