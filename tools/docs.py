@@ -18,7 +18,7 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
-from adapter import telemetry
+from adapter import bounds, telemetry
 from adapter.cli.commands import check
 from adapter.settings import reference
 from adapter.settings.settings import GROUPS
@@ -238,6 +238,19 @@ def object_limits() -> str:
     return _table(("Limit", "Default", "Of", "Beyond it"), rows)
 
 
+def remembered() -> str:
+    """Return the bounds of what the server remembers and tracks."""
+    rows = ((each.holds, each.valid, _bound(each)) for each in bounds.TABLE.values())
+    return _table(("Key → value, or what is counted", "Used", "At most"), rows)
+
+
+def _bound(bound: bounds.Bound) -> str:
+    size = f"{bound.size:,}".replace(",", " ")
+    if bound.unit != "entries":
+        size = f"{bound.size * (8 if bound.unit == 'words' else 1) >> 20} MiB"
+    return f"{size} ({bound.reason})" if bound.reason else size
+
+
 def make_targets() -> str:
     """Return the targets of the Makefile, each with its help."""
     lines = (ROOT / "Makefile").read_text(encoding="utf-8").splitlines()
@@ -253,6 +266,7 @@ def _table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
 
 PARTS: Mapping[str, Mapping[str, Callable[[], str]]] = {
     "docs/architecture.md": {
+        "bounds": remembered,
         "adapter": lambda: layers("adapter"),
         "server": lambda: layers("server", "adapter/server"),
         "cli": lambda: layers("cli", "adapter/cli"),

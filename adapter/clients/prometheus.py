@@ -25,7 +25,7 @@ import aiohttp
 import orjson
 import yarl
 
-from adapter import errors, telemetry
+from adapter import bounds, errors, telemetry
 from adapter.cache import LRUCache
 from adapter.clients import transport
 from adapter.clients.circuit_breaker import CircuitBreaker
@@ -104,8 +104,6 @@ _MAX_WAIT = 60.0
 """Maximum seconds for which Retry-After is followed."""
 _GRACE = 1.0
 """Seconds after Prometheus' own timeout in which its error response may arrive."""
-_MAX_TEAMS = 2_000
-"""Clients of namespaces that are kept. A new one knows no timeouts yet."""
 _POST_RETRY = 300.0
 """Seconds for which queries are sent by GET after a 405 to POST."""
 
@@ -191,7 +189,7 @@ class Prometheus:
         self._held = (held or Held()).share()
         self._slots: FairSlots | None = None
         """Of all teams, which have the same limits; None before the first."""
-        self._teams: LRUCache[Team, Prometheus] = LRUCache(_MAX_TEAMS)
+        self._teams: LRUCache[Team, Prometheus] = LRUCache(bounds.TEAMS.size)
         self._confinement: Confinement | None = None
 
     def for_team(self, team: Team | None) -> Prometheus:

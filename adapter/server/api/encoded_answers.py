@@ -11,14 +11,13 @@ import operator
 from collections.abc import Hashable
 from concurrent import futures
 
+from adapter import bounds
 from adapter.cache import LRUCache, SingleFlight
 from adapter.server.api.groups.group import Content
 from adapter.server.apimachinery import encoding
 from adapter.server.apimachinery.negotiation import Accepted
 from adapter.server.apimachinery.responses import Answer
 
-_MAX_SIZE = 64 << 20
-"""Bytes of the bodies and the requests: 6 000 autoscalers of ten pods each."""
 _ENTRY_SIZE = 1024
 _CHARACTER_SIZE = 4
 _MAX_ON_LOOP = {encoding.JSON: 100, encoding.PROTOBUF: 50, encoding.YAML: 5}
@@ -39,7 +38,9 @@ class EncodedAnswers:
     """
 
     def __init__(self) -> None:
-        self.cache: LRUCache[_Key, tuple[tuple[object, ...], Answer]] = LRUCache(_MAX_SIZE)
+        self.cache: LRUCache[_Key, tuple[tuple[object, ...], Answer]] = LRUCache(
+            bounds.ANSWERS.size
+        )
         self._thread = futures.ThreadPoolExecutor(max_workers=1, thread_name_prefix="encoder")
         self._in_flight: SingleFlight[Hashable, bytes] = SingleFlight()
 

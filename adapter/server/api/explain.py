@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, 
 from dataclasses import replace
 from typing import Any
 
-from adapter import errors
+from adapter import bounds, errors
 from adapter.background import gather_or_cancel
 from adapter.cache import LRUCache
 from adapter.clients import reachability
@@ -41,7 +41,6 @@ log = logging.getLogger(__name__)
 _AT_ONCE = 2
 """Explanations at a time; each sends about a dozen queries that are not shared. In the namespace of
 each team, they count separately."""
-_MAX_TEAMS = 2_000
 _ANSWER_TIMEOUT = 4.0
 """Seconds for the answer that is explained: what hangs is named within five."""
 _TIMEOUT, _SHORT_TIMEOUT = 10.0, 0.5
@@ -91,7 +90,7 @@ class Explainer:
         self._now = now
         self._labels = labels
         self._slots = MaxInFlight(_AT_ONCE)
-        self._slots_of_teams: LRUCache[str, MaxInFlight] = LRUCache(_MAX_TEAMS)
+        self._slots_of_teams: LRUCache[str, MaxInFlight] = LRUCache(bounds.TEAMS.size)
 
     async def answer(
         self, group: AnyGroup, info: RequestInfo, backend: Backend, *, deadline: float

@@ -7,6 +7,7 @@ import sys
 from aiohttp import hdrs
 from multidict import CIMultiDict, MultiMapping
 
+from adapter import bounds
 from adapter.cache import LRUCache
 from adapter.server.apimachinery import request_info
 from adapter.server.apimachinery.request_info import RequestInfo
@@ -19,8 +20,6 @@ nothing that is remembered can follow from them."""
 _UNIQUE_RAW = frozenset(name.encode() for name in _UNIQUE)
 """As the API server writes them."""
 
-MAX_REMEMBERED = 80 << 20
-"""Bytes of the heads in one cache: 6 000 of an HPA controller."""
 _MAX_HEAD = 32 << 10
 """Bytes of a remembered head. One that the API server forwards has 10 KiB."""
 _HEAD_SIZE = 2048
@@ -56,7 +55,7 @@ class Heads:
     """Cache of parsed heads (LRU): a replica gets the same few thousand again and again."""
 
     def __init__(self) -> None:
-        self.cache: LRUCache[_Key, Head] = LRUCache(MAX_REMEMBERED)
+        self.cache: LRUCache[_Key, Head] = LRUCache(bounds.HEADS.size)
 
     def parse(self, request: Request) -> Head:
         """Return the head of `request`, which is remembered only if `remember` is called.

@@ -13,6 +13,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from adapter import bounds
 from adapter.server.apimachinery.encoding import JSON, PRODUCED, PROTOBUF
 
 MAX_ACCEPT = 4096
@@ -23,8 +24,6 @@ _MAX_CLAUSES = 64
 all that fit into 4 KiB take 6 ms, also for clients that are not authenticated."""
 STREAMED: tuple[str, ...] = (JSON, PROTOBUF)
 """Media types that accept the parameter `stream=watch`. Nothing is streamed."""
-_MAX_REMEMBERED = 256
-"""Accept headers whose negotiation is remembered, 1 MiB at most: it takes 10 µs."""
 _MAX_TRANSFORMS_PER_HEADER = 4
 """Sets of transformations for which the same header is negotiated."""
 
@@ -71,7 +70,7 @@ class Accepted(NamedTuple):
     transform: Transform = UNCHANGED
 
 
-@functools.lru_cache(maxsize=_MAX_REMEMBERED)
+@functools.lru_cache(maxsize=bounds.NEGOTIATIONS.size)
 def routable(accept: str, produced: tuple[str, ...] = PRODUCED) -> bool:
     """Return whether Kubernetes' router (go-restful) accepts an Accept header.
 
@@ -81,7 +80,7 @@ def routable(accept: str, produced: tuple[str, ...] = PRODUCED) -> bool:
     return any(each == "*/*" or each in produced for each in types)
 
 
-@functools.lru_cache(maxsize=_MAX_REMEMBERED * _MAX_TRANSFORMS_PER_HEADER)
+@functools.lru_cache(maxsize=bounds.NEGOTIATIONS.size * _MAX_TRANSFORMS_PER_HEADER)
 def negotiate(accept: str, transforms: frozenset[Transform] = ONLY_UNCHANGED) -> Accepted | None:
     """Return what an Accept header prefers; None if it allows nothing that is served.
 

@@ -24,7 +24,7 @@ from typing import Any
 from aiohttp import hdrs
 from prometheus_client import CollectorRegistry
 
-from adapter import telemetry
+from adapter import bounds, telemetry
 from adapter.cache import SingleFlightCache
 from adapter.errors import ApiError, BackendError, TextError, bad_request, internal
 from adapter.server.apimachinery import encoding, negotiation, request_info
@@ -42,8 +42,6 @@ PLAIN = "text/plain; charset=utf-8"
 
 _GZIP_THRESHOLD = 128 * 1024
 """Bytes; it takes 1 ms to compress so many, and longer bodies are compressed in a thread."""
-_MAX_COMPRESSED = 16 << 20
-"""Bytes of the long bodies whose compressed form is kept."""
 _WARNING = "Warning"
 _MAX_WARNING = 400
 """Characters of a warning. Kubernetes limits all warnings of a response to 4096."""
@@ -88,7 +86,7 @@ class Compressor:
     def __init__(self) -> None:
         self._thread = futures.ThreadPoolExecutor(max_workers=1, thread_name_prefix="gzip")
         self._bodies: SingleFlightCache[bytes, bytes] = SingleFlightCache(
-            ttl=lambda *_: math.inf, max_size=_MAX_COMPRESSED, size=lambda body, _: len(body)
+            ttl=lambda *_: math.inf, max_size=bounds.COMPRESSED.size, size=lambda body, _: len(body)
         )
 
     async def compress(self, body: bytes) -> bytes:

@@ -13,9 +13,9 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from adapter import errors, telemetry
+from adapter import bounds, errors, telemetry
 from adapter.cache import LRUCache, WeakCache
-from adapter.server.apimachinery.heads import MAX_REMEMBERED, Head
+from adapter.server.apimachinery.heads import Head
 from adapter.server.auth import request_headers, tokens
 from adapter.server.auth.peer import Peer
 from adapter.server.auth.trust import RequestHeaderConfig, Trust
@@ -99,7 +99,7 @@ class Authenticator:
         self._verifier = TrustVerifier(trust())
         self.identities: WeakCache[Hashable, PeerIdentity] = WeakCache()
         """By open connection, under the current `Trust`."""
-        self.users: LRUCache[Head, User] = LRUCache(MAX_REMEMBERED)
+        self.users: LRUCache[Head, User] = LRUCache(bounds.USERS.size)
         """Users that front proxies name, under the current `Trust`."""
 
     async def authenticate(self, peer: Peer | None, head: Head) -> User:

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from adapter import errors, telemetry
+from adapter import bounds, errors, telemetry
 from adapter.cache import SingleFlightCache
 from adapter.clients.kubernetes import Kube
 from adapter.clients.rights import Right
@@ -38,7 +38,6 @@ ACCESS_REVIEWS = Right(
 _PATH = "/apis/authorization.k8s.io/v1/subjectaccessreviews?timeout=10s"
 _TIMEOUT = 10.0
 """Seconds for each attempt."""
-_CACHE_ENTRIES = 8192
 _ENTRY_SIZE = 1024
 """Estimated bytes of a cached decision, without the attributes and the user."""
 _MAX_CONTROLLED_SIZE = 10_000
@@ -108,7 +107,7 @@ class Authorizer:
         self._denied_ttl = denied_ttl
         self.decisions: SingleFlightCache[Attributes, Decision] = SingleFlightCache(
             ttl=self._ttl,
-            max_size=_CACHE_ENTRIES * _ENTRY_SIZE,
+            max_size=bounds.DECISIONS.size,
             size=_entry_size,
             clock=clock,
         )

@@ -12,11 +12,11 @@ import contextlib
 import logging
 from dataclasses import dataclass
 
-from adapter import errors
+from adapter import bounds, errors
 from adapter.cache import LRUCache
 from adapter.server.apimachinery import responses
 from adapter.server.apimachinery.call import Call
-from adapter.server.apimachinery.heads import MAX_REMEMBERED, Head
+from adapter.server.apimachinery.heads import Head
 from adapter.server.apimachinery.request_info import RequestInfo
 from adapter.server.auth import request_headers
 from adapter.server.auth.attributes import Attributes, authorizer_attributes
@@ -56,7 +56,9 @@ class Guard:
         self._read_only = MaxInFlight(max_read_only)
         self._mutating = MaxInFlight(max_mutating)
         self.peers = Peers()
-        self.attributes: LRUCache[Head, tuple[RequestInfo, Attributes]] = LRUCache(MAX_REMEMBERED)
+        self.attributes: LRUCache[Head, tuple[RequestInfo, Attributes]] = LRUCache(
+            bounds.ATTRIBUTES.size
+        )
         """Attributes of requests without impersonation."""
         self._reviews: dict[Attributes, asyncio.Task[bool]] = {}
         """Those for which no request waits."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from adapter import errors
+from adapter import bounds, errors
 from adapter.cache import SingleFlightCache
 from adapter.clients.kubernetes import Kube
 from adapter.clients.rights import Right
@@ -29,8 +29,6 @@ TIMEOUT = 10.0
 """Seconds for one review, including retries."""
 TTL = 10.0
 """Default number of seconds that the result of a review is cached."""
-CACHE_SIZE = 4096
-"""Maximum number of cached results."""
 
 TOKEN_REVIEWS = Right(
     group="authentication.k8s.io",
@@ -101,7 +99,7 @@ class TokenReviews:
         self._key = os.urandom(32)
         self.results: SingleFlightCache[_TokenKey, _ReviewResult] = SingleFlightCache(
             ttl=lambda _, result: 0.0 if result.error else ttl,
-            max_size=CACHE_SIZE,
+            max_size=bounds.TOKENS.size,
             clock=clock,
         )
 

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import replace
 from typing import NoReturn
 
-from adapter import errors, telemetry
+from adapter import bounds, errors, telemetry
 from adapter.cache import SingleFlight, SingleFlightCache
 from adapter.server.causes.evidence import Probes
 from adapter.server.causes.log import CauseLog
@@ -35,7 +35,6 @@ _LABELS_TIMEOUT = 2.0
 """Seconds to wait for Prometheus; causes do without the present labels after that."""
 _SERIES_TIMEOUT = 2.0
 """Seconds to wait for the better causes of all rules without series together."""
-_CACHE_SIZE = 1024
 _Metric = tuple[RuleSet, str, GroupResource | None]
 _MAX_CACHED_NAME = 1000
 """Characters; a client must not fill the cache with long names."""
@@ -62,11 +61,11 @@ class CauseCollector:
         self._query_labels = labels
         self._clock = clock
         self._causes: SingleFlightCache[_Metric, tuple[Cause, ...]] = SingleFlightCache(
-            ttl=lambda *_: _CAUSES_TTL, max_size=_CACHE_SIZE, clock=clock
+            ttl=lambda *_: _CAUSES_TTL, max_size=bounds.METRIC_CAUSES.size, clock=clock
         )
         self._labels: SingleFlightCache[tuple[CompiledRule, str], frozenset[str]]
         self._labels = SingleFlightCache(
-            ttl=lambda *_: _LABELS_TTL, max_size=_CACHE_SIZE, clock=clock
+            ttl=lambda *_: _LABELS_TTL, max_size=bounds.METRIC_CAUSES.size, clock=clock
         )
         self._presets: SingleFlight[None, object] = SingleFlight()
         self._log = CauseLog(clock=clock)

@@ -12,7 +12,7 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from typing import Any
 
-from adapter import errors
+from adapter import bounds, errors
 from adapter.background import gather_or_cancel
 from adapter.cache import LRUCache, SingleFlightCache
 from adapter.clients.prometheus_result import QueryResult
@@ -32,16 +32,12 @@ log = logging.getLogger(__name__)
 _TTL = 30.0
 _EXPORTERS_TTL = 300.0
 """A detection takes two or three dozen queries."""
-_MAX_SIZE = 20_000
-"""Rules, plans and names of objects that are remembered."""
 _TIMEOUT = 2.0
 """Seconds for all queries of one diagnosis."""
 _AT_ONCE = 2
 _PER_SECOND, _BURST = 5.0, 20
 """Diagnoses, each of about ten queries; others do without, so that Prometheus is not flooded. Those
 of the rules of each team count separately."""
-_MAX_TEAMS = 2_000
-"""Teams whose rate is remembered."""
 
 
 _Query = Callable[[str], Awaitable[QueryResult]]
@@ -71,11 +67,11 @@ class Probes:
         self._query = query
         self._detection = detection
         self._now = now
-        self._buckets: LRUCache[Team | None, TokenBucket] = LRUCache(_MAX_TEAMS)
+        self._buckets: LRUCache[Team | None, TokenBucket] = LRUCache(bounds.TEAMS.size)
         self._clock = clock
         self._causes: SingleFlightCache[_Subject, tuple[Cause, ...]] = SingleFlightCache(
             ttl=lambda *_: _TTL,
-            max_size=_MAX_SIZE,
+            max_size=bounds.CAUSES.size,
             size=lambda key, _: 1 + (len(key.names) if isinstance(key, Plan) else 0),
             clock=clock,
         )

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
+from adapter import bounds
 from adapter.errors import BackendError
 from rules.causes.cause import Cause, Reason
 
@@ -23,7 +24,6 @@ LOG_INTERVAL = 600.0
 ENDED_AFTER = 60.0
 """Seconds without a request to which the causes apply; autoscalers send one every 15 s."""
 _SWEEP_INTERVAL = 15.0
-_MAX_TRACKED = 8192
 _MAX_LINE = 2000
 
 _Identity = tuple[tuple[Reason, int | None, bool], ...]
@@ -104,7 +104,7 @@ class CauseLog:
                 line += f": {type(error).__name__}: {error}"
             log.log(known.level, "%s: %s%s", subject, line[:_MAX_LINE], repeated)
         known.count(now)
-        if len(self._missing) > _MAX_TRACKED:
+        if len(self._missing) > bounds.LOGGED_CAUSES.size:
             self._missing.popitem(last=False)
 
     def log_ended(self) -> None:

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeVar
 
+from adapter import bounds
 from adapter.cache import LRUCache
 from rules.selectors.selectors import Selector
 
@@ -24,17 +25,12 @@ _MAX_LABELS = 64 << 10
 """Bytes of the labels of one object; those of a node with 300 labels are 50 kB."""
 _LABEL = 128
 """Bytes of a label without its characters."""
-_MAX_ALL_LABELS = 64 << 20
-"""Bytes of the labels of all objects, equal ones of a namespace counted once: beyond that, a
-namespace has none. 150 000 pods of which no two have the same labels have 50 MB."""
 _ENTRY = 50
 """Bytes of an entry of a dict."""
 _MAX_KEYS = 16
 """Label keys with an index (LRU): each costs up to 60 bytes per object that has the label."""
 _FEW = 64
 """Objects that are matched one by one rather than looked up in an index by one more label."""
-_MAX_WORDS = 1 << 20
-"""Machine words (8 bytes) of the remembered names, and of the remembered objects (LRU)."""
 _RESULT = 64
 """Machine words of a result without its names and the text of its selector."""
 _OBJECT = 10
@@ -148,8 +144,8 @@ class ObjectIndex:
         self._versions: dict[str | None, int] = {}
         """Number of the last change of each namespace that has objects; of all under None."""
         self._changes = itertools.count(1)
-        self._names: _Results[str] = LRUCache(_MAX_WORDS)
-        self._objects: _Results[Object] = LRUCache(_MAX_WORDS)
+        self._names: _Results[str] = LRUCache(bounds.SELECTED.size)
+        self._objects: _Results[Object] = LRUCache(bounds.SELECTED.size)
         """Apart from the names: a list of all objects would evict those of most autoscalers."""
         for each in objects:
             self.put(each)
@@ -174,7 +170,7 @@ class ObjectIndex:
     def outdated(self) -> bool:
         """Whether a new list would probably have the labels of a namespace that has none here."""
         omitted = len(self._labels) < len(self._namespaces)
-        return omitted and self._labels_size <= _MAX_ALL_LABELS // 2
+        return omitted and self._labels_size <= bounds.LABELS.size // 2
 
     def put(self, item: Object) -> None:
         """Add or replace an object."""
@@ -201,7 +197,7 @@ class ObjectIndex:
                 _add_to_label(by_value, key, namespace, name, labels)
         objects[name] = labels
         self._changed(namespace)
-        while self._labels_size > _MAX_ALL_LABELS:
+        while self._labels_size > bounds.LABELS.size:
             self._omit_labels(self._largest_labels())
 
     def remove(self, namespace: str, name: str) -> None:

@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Generic, NoReturn, Protocol, TypeVar
 
-from adapter import errors, telemetry
+from adapter import bounds, errors, telemetry
 from adapter.background import Backoff
 from adapter.clients import watch
 from adapter.clients.kubernetes import Kube
@@ -38,8 +38,6 @@ Sleep = Callable[[float], Awaitable[None]]
 _IDLE = 3600.0
 """Seconds without a request after which a watch ends."""
 _REAP_INTERVAL = 60.0
-_MAX_OBJECTS = 200_000
-"""Objects of one kind, about 80 MB."""
 _WATCH = 45.0
 """Minimum seconds of a watch; the maximum is 90. A connection that is silently dead is replaced
 after at most 105 s: the client waits for 15 s longer than the API server."""
@@ -131,7 +129,7 @@ class WatchCaches(Generic[IndexT]):
         content: Content[IndexT],
         *,
         metrics: telemetry.WatchCacheMetrics,
-        max_objects: int | None = _MAX_OBJECTS,
+        max_objects: int | None = bounds.OBJECTS.size,
         clock: Clock = time.monotonic,
         sleep: Sleep = asyncio.sleep,
     ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 
+from adapter import bounds
 from rules.query.plan import Objects
 
 ObjectNames = tuple[str, tuple[str, ...]]
@@ -11,9 +12,6 @@ ObjectNames = tuple[str, tuple[str, ...]]
 
 _WINDOW = 120.0
 """Seconds for which a request counts as demand: eight periods of an HPA controller."""
-_MAX_REQUESTED = 8192
-_MAX_NAMES = 100_000
-"""Maximum number of names in all requests together."""
 
 _BUSY = 3
 """Number of requests within the freshness of an evaluation that make sharing worth its cost."""
@@ -60,7 +58,10 @@ class Demand:
             self._names += len(requested[1])
         self._requested[requested] = now
         self._evict_older(now - _WINDOW)
-        while self._names > _MAX_NAMES or len(self._requested) > _MAX_REQUESTED:
+        while (
+            self._names > bounds.REQUESTED_NAMES.size
+            or len(self._requested) > bounds.REQUESTED.size
+        ):
             self._evict()
 
     def busy(self, now: float, freshness: float) -> bool:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
-from adapter import errors, telemetry
+from adapter import bounds, errors, telemetry
 from adapter.background import gather_or_cancel
 from adapter.cache import FairLRUCache, LRUCache, SingleFlightCache
 from adapter.server.evaluation.fallback import Demoted
@@ -32,20 +32,8 @@ from rules.query.scope import Scope, Sharing
 from rules.ruleset import CompiledRule
 from rules.selectors.selectors import Selector
 
-_MAX_LAST_VALUES = 100_000
-"""Maximum number of objects whose last value is kept, for `onMissing: {lastKnown: …}`."""
-_MAX_HAD_VALUE = 100_000
-"""Maximum number of objects that are known to have had a value, for plans of several steps."""
-
-_MAX_SHARED = 500_000
-"""Maximum number of samples and requested names of all shared queries together: 150 MiB."""
-_MAX_ALONE = 100_000
-"""Maximum number of samples of all evaluations for single requests."""
-_MAX_ROWS = 50_000
-"""Maximum number of samples of all external metrics."""
 _RESULT = 10
 """Size of an evaluation for a single request, or of an external metric, without samples: 2 kB."""
-_MAX_SCOPES = 10_000
 _SHARED_QUERY = 100
 """Size of a shared query without samples."""
 
@@ -99,16 +87,18 @@ class Evaluation:
         self._allow_partial = allow_partial
         self._metrics = metrics
         self._sharing = sharing
-        self._scopes: LRUCache[_Steps, Scope] = LRUCache(_MAX_SCOPES)
+        self._scopes: LRUCache[_Steps, Scope] = LRUCache(bounds.SCOPES.size)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._shared: LRUCache[tuple[_Steps, Selector, str], SharedQuery] = LRUCache(_MAX_SHARED)
+        self._shared: LRUCache[tuple[_Steps, Selector, str], SharedQuery] = LRUCache(
+            bounds.SHARED.size
+        )
         self._demoted = Demoted()
         self._context = Context(
             queries=self._queries,
             freshness=freshness,
             alone=SingleFlightCache(
                 ttl=lambda _, snapshot: snapshot.expires - _now(),
-                max_size=_MAX_ALONE,
+                max_size=bounds.ALONE.size,
                 size=lambda _, snapshot: _RESULT + snapshot.size,
                 clock=_now,
             ),
@@ -118,16 +108,16 @@ class Evaluation:
         )
         self._rows: SingleFlightCache[tuple[Step, Selector, str], _Rows] = SingleFlightCache(
             ttl=lambda _, rows: rows.expires - _now(),
-            max_size=_MAX_ROWS,
+            max_size=bounds.EXTERNAL.size,
             size=lambda _, rows: _RESULT + rows.size,
             clock=_now,
         )
         # Answers depend on these, so no namespace evicts what belongs to others.
         self._last: FairLRUCache[Identity, Value] = FairLRUCache(
-            _MAX_LAST_VALUES, aggregate.namespace_of
+            bounds.LAST_VALUES.size, aggregate.namespace_of
         )
         self._had_value: FairLRUCache[Identity, bool] = FairLRUCache(
-            _MAX_HAD_VALUE, aggregate.namespace_of
+            bounds.HAD_VALUE.size, aggregate.namespace_of
         )
         self.usage_status = UsageStatus(clock)
 

@@ -6,13 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from adapter import bounds
 from adapter.cache import LRUCache
 from adapter.server.evaluation.demand import ObjectNames
 from rules.query.aggregate import NO_SAMPLES, SamplesByObject
 from rules.query.plan import Objects
-
-_MAX_ANSWERS = 20_000
-"""Maximum number of names in the answers that a snapshot keeps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +61,9 @@ class Snapshot:
     """Number of samples."""
     partial: str
     """What Prometheus says that the samples lack, for the log; empty if they are whole."""
-    answers: LRUCache[ObjectNames, Any] = field(default_factory=lambda: LRUCache(_MAX_ANSWERS))
+    answers: LRUCache[ObjectNames, Any] = field(
+        default_factory=lambda: LRUCache(bounds.ANSWERED_NAMES.size)
+    )
     """What `Evaluation` made of the samples: values, or usages for steps of `resourceRules`."""
 
     def of(self, namespace: str) -> tuple[SamplesByObject, ...]:

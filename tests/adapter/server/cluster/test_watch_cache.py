@@ -10,12 +10,13 @@ from prometheus_client import CollectorRegistry
 
 from adapter import errors, telemetry
 from adapter.clients import watch
-from adapter.server.cluster import object_index, watch_cache
+from adapter.server.cluster import watch_cache
 from adapter.server.cluster.object_index import Object
 from adapter.server.cluster.objects import ClusterObjects
 from adapter.server.cluster.watch_cache import WatchCaches
 from rules.kinds import NAMESPACES, PODS, GroupResource
 from rules.selectors import selectors
+from tests import bound
 from tools.fakes import kubernetes
 from tools.waiting import until
 
@@ -242,7 +243,7 @@ async def test_only_a_namespace_whose_labels_are_too_large_is_listed(bed, cluste
 
 
 async def test_labels_return_with_a_new_list_once_there_is_room(bed, cluster, monkeypatch):
-    monkeypatch.setattr(object_index, "_MAX_ALL_LABELS", 10_000)
+    bound.limit(monkeypatch, "LABELS", 10_000)
     for namespace in ("team-c", "team-d"):
         cluster.add("pods", namespace, "x", labels={"app": "web", "zone": "z" * 63})
     cluster.add("pods", "team-e", "x", labels={f"k{n}": f"{n}" for n in range(100)})

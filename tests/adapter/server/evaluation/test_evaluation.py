@@ -11,13 +11,13 @@ from prometheus_client import CollectorRegistry
 from adapter import errors, telemetry
 from adapter.clients.prometheus import Prometheus
 from adapter.clients.prometheus_result import QueryResult, Reduce
-from adapter.server.evaluation import evaluation as evaluation_module
 from adapter.server.evaluation.evaluation import Evaluation
 from rules import kinds, ruleset
 from rules.errors import AmbiguousSampleError
 from rules.query import catalog, plan
 from rules.query.aggregate import Sample
 from rules.selectors import selectors
+from tests import bound
 from tests.adapter.server.evaluation.delivery import delivered
 from tests.adapter.server.evaluation.planned import entry_of, pods
 from tools.real import prometheus as real
@@ -194,7 +194,7 @@ async def test_without_last_known_an_ended_series_has_no_value(running, session)
 
 
 async def test_least_recently_used_last_values_are_evicted(running, session, monkeypatch):
-    monkeypatch.setattr(evaluation_module, "_MAX_LAST_VALUES", 2)
+    bound.limit(monkeypatch, "LAST_VALUES", 2)
     evaluation = evaluation_on(Prometheus(session, running.url))
     kept = "onMissing: {lastKnown: 5m}"
     running.put(*(f'many{{namespace="n",pod="{pod}"}} 1' for pod in "abc"))
@@ -209,7 +209,7 @@ async def test_least_recently_used_last_values_are_evicted(running, session, mon
 
 
 async def test_last_values_of_one_namespace_evict_none_of_another(running, session, monkeypatch):
-    monkeypatch.setattr(evaluation_module, "_MAX_LAST_VALUES", 10)
+    bound.limit(monkeypatch, "LAST_VALUES", 10)
     evaluation = evaluation_on(Prometheus(session, running.url))
     entry = entry_of("crowded", "<<.Series>>{<<.LabelMatchers>>}", "onMissing: {lastKnown: 5m}")
     few = pods("a", "b", namespace="n", entry=entry)

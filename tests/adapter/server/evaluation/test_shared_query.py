@@ -16,7 +16,6 @@ from adapter import errors, telemetry
 from adapter.clients import prometheus as prometheus_module
 from adapter.clients.prometheus import Prometheus
 from adapter.clients.prometheus_result import QueryResult, Reduce
-from adapter.server.evaluation import evaluation as evaluation_module
 from adapter.server.evaluation.evaluation import Evaluation
 from adapter.server.evaluation.shared_query import SharedQuery
 from adapter.server.evaluation.snapshot import Snapshot
@@ -28,6 +27,7 @@ from rules.query.aggregate import Reduction
 from rules.query.plan import Plan
 from rules.query.scope import Scope, Sharing
 from rules.selectors import selectors
+from tests import bound
 from tests.adapter.server.evaluation.planned import entry_of, pods
 from tools.real import prometheus as real
 from tools.waiting import until
@@ -553,7 +553,7 @@ async def refused(shared: Shared, request: Plan) -> None:
 
 
 async def test_shared_queries_are_bounded(shared, monkeypatch):
-    monkeypatch.setattr(evaluation_module, "_MAX_SHARED", 10_000)
+    bound.limit(monkeypatch, "SHARED", 10_000)
     shared, before = shared(), alive(SharedQuery)
     shared.client.failure = lambda _: errors.Refused("no", status=401)
 
@@ -566,7 +566,7 @@ async def test_shared_queries_are_bounded(shared, monkeypatch):
 async def test_requested_names_are_bounded_also_without_a_successful_evaluation(
     shared, monkeypatch
 ):
-    monkeypatch.setattr(evaluation_module, "_MAX_SHARED", 50_000)
+    bound.limit(monkeypatch, "SHARED", 50_000)
     shared, before = shared(), alive(SharedQuery)
     shared.client.failure = lambda _: errors.Refused("no", status=401)
 
@@ -579,7 +579,7 @@ async def test_requested_names_are_bounded_also_without_a_successful_evaluation(
 
 
 async def test_evicted_shared_query_is_released(shared, monkeypatch):
-    monkeypatch.setattr(evaluation_module, "_MAX_SHARED", 199)  # one of them
+    bound.limit(monkeypatch, "SHARED", 199)  # one of them
     shared, before = shared(), alive(SharedQuery)
     await shared.milli(pods("p0"))
     shared.client.failure = lambda _: errors.Broken("500")
