@@ -265,7 +265,7 @@ def test_every_health_check_is_documented() -> None:
     sources = "\n".join(
         file.read_text(encoding="utf-8") for file in (ROOT / "adapter").rglob("*.py")
     )
-    names = set(re.findall(r'\bCheck\(\s*name="([\w-]+)"', sources))
+    names = set(re.findall(r'(?:\bCheck\(\s*name=|\.check\()"([\w-]+)"', sources))
 
     assert names > {"ping", "shutdown"}
     assert {name for name in names if f"`{name}`" not in read("docs/monitoring.md")} == set()

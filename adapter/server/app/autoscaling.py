@@ -5,24 +5,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-from collections.abc import Callable
 
 from adapter import errors, telemetry
-from adapter.background import Background
-from adapter.clients.kubernetes import Kube
 from adapter.server.api.discovery import Discovery
-from adapter.server.api.groups.group import Backend
 from adapter.server.api.outcomes import Outcomes
 from adapter.server.apimachinery.request_info import RequestInfo
+from adapter.server.app.backends import Backends
+from adapter.server.app.cluster import Watched
+from adapter.server.app.host import Host
 from adapter.server.autoscalers import questions
 from adapter.server.autoscalers.events import Events
 from adapter.server.autoscalers.watch import Autoscalers
 from adapter.server.cluster.shared_index import SharedIndex
-from adapter.server.cluster.value_index import ValueIndex
 from adapter.server.cluster.watch_cache import Content, WatchCaches
 from rules.hpa.reading import EXTERNAL
-from rules.limits import Limits
-from rules.selectors.selectors import Selector
 
 _QPS, _BURST = 20.0, 100
 """Of requests for Events, which delay no others."""
@@ -31,21 +27,19 @@ _TIMEOUT = 30.0
 
 
 def start(
-    *,
-    kube: Kube,
-    workloads: WatchCaches[ValueIndex[Selector]],
+    host: Host,
+    watched: Watched | None,
     outcomes: Outcomes,
     discovery: Discovery,
-    backend: Callable[[], Backend],
-    background: Background,
-    limits: Limits,
-    watch_metrics: telemetry.WatchCacheMetrics,
-    meter: telemetry.AutoscalerMetrics,
-) -> Autoscalers:
-    """Start to watch all HPAs. Without the right to, a line of the log says so."""
+    backends: Backends,
+) -> None:
+    """Start to watch all HPAs, if there is a cluster. Without the right to, the log says so."""
+    if watched is None:
+        return
+    limits = host.settings.limited.limits
 
     async def ask(info: RequestInfo) -> None:
-        present, loop = backend().of(info.namespace), asyncio.get_running_loop()
+        present, loop = backends.present().of(info.namespace), asyncio.get_running_loop()
         group = discovery.group(info.path)
         if group is None:
             return
@@ -57,7 +51,7 @@ def start(
     def is_served(group: str, namespace: str) -> bool:
         """Return whether a group is ours: external metrics without a rule are another server's."""
         if group == EXTERNAL:
-            return bool(backend().of(namespace).generation.ruleset.external)
+            return bool(backends.present().of(namespace).generation.ruleset.external)
         return discovery.group(f"/apis/{group}") is not None
 
     content: Content[SharedIndex[questions.Watched]] = Content(
@@ -66,17 +60,17 @@ def start(
         metadata_only=False,
         unwatched="not watched, so no Event and no metric says whether they get their metrics",
     )
-    hpas = WatchCaches(kube, content, metrics=watch_metrics, max_objects=None)
-    background.start("watch of autoscalers", hpas.run())
+    hpas = WatchCaches(watched.kube, content, metrics=watched.metrics, max_objects=None)
+    host.start("watch of autoscalers", hpas.run())
     autoscalers = Autoscalers(
         hpas=hpas,
-        workloads=workloads,
-        kinds=lambda: backend().objects.kinds,
+        workloads=watched.workloads,
+        kinds=lambda: backends.present().objects.kinds,
         outcomes=outcomes,
         ask=ask,
         is_served=is_served,
-        events=Events(kube.with_rate(qps=_QPS, burst=_BURST)),
-        meter=meter,
+        events=Events(watched.kube.with_rate(qps=_QPS, burst=_BURST)),
+        meter=telemetry.AutoscalerMetrics(host.registry),
     )
-    background.start("autoscalers", autoscalers.run())
-    return autoscalers
+    host.start("autoscalers", autoscalers.run())
+    host.check("autoscalers", autoscalers.check)

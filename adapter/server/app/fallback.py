@@ -2,33 +2,26 @@
 
 from __future__ import annotations
 
-import contextlib
-
 from adapter import errors
-from adapter.background import Background
 from adapter.clients.account_token import AccountToken
 from adapter.clients.credentials import Credentials
 from adapter.clients.external_metrics import ExternalMetrics
 from adapter.clients.kubernetes import Kube
-from adapter.clients.rights import Account, Right, Rights
+from adapter.clients.rights import Account, Right
+from adapter.server.app.cluster import Watched
+from adapter.server.app.host import Host
 from adapter.server.app.security import namespace_of
-from adapter.settings import Settings
 
 _QPS, _BURST, _TIMEOUT = 1000.0, 2000, 10.0
 """Requests per second, because each is one that was let in; seconds for a response."""
 _TOKEN_QPS, _TOKEN_BURST = 1.0, 5
 
 
-async def connect(
-    settings: Settings,
-    kube: Kube,
-    rights: Rights,
-    stack: contextlib.AsyncExitStack,
-    background: Background,
-) -> ExternalMetrics | None:
+async def connect(host: Host, watched: Watched | None) -> ExternalMetrics | None:
     """Start to list the metrics of --external-fallback, if it is given. Raises StartError."""
+    settings = host.settings
     server, namespace = settings.fallback.server, namespace_of(settings)
-    if server is None:
+    if server is None or watched is None:
         return None
     if settings.fallback.url == f"https://{settings.serving.service_name}.{namespace}.svc:443":
         raise errors.StartError(
@@ -37,7 +30,7 @@ async def connect(
     assert settings.fallback.account is not None
     of, name = settings.fallback.account
     account = Account(namespace=of or namespace, name=name)
-    token = AccountToken(kube.with_rate(qps=_TOKEN_QPS, burst=_TOKEN_BURST), account)
+    token = AccountToken(watched.kube.with_rate(qps=_TOKEN_QPS, burst=_TOKEN_BURST), account)
     try:
         client = Kube.of_server(
             settings.fallback.url,
@@ -48,10 +41,10 @@ async def connect(
         )
     except errors.BackendError as error:
         raise errors.StartError(f"--external-fallback={server}: {error}") from error
-    stack.push_async_callback(client.close)
+    host.close_connection(client.close)
     fallback = ExternalMetrics(client, server, limits=settings.limited.limits)
-    background.start("external fallback token", token.run())
-    background.start("external fallback", fallback.run())
+    host.start("external fallback token", token.run())
+    host.start("external fallback", fallback.run())
     right = Right(
         group="",
         resource="serviceaccounts/token",
@@ -60,5 +53,6 @@ async def connect(
         verbs=("create",),
         consequence=f"{server} gets no requests for external metrics",
     )
-    rights.require(kube, lambda: (right,))
+    host.require(watched.kube, lambda: (right,))
+    host.check("external-fallback", fallback.check, public=False)
     return fallback

@@ -6,7 +6,6 @@ no guard; the settings then allow loopback addresses only.
 
 from __future__ import annotations
 
-import contextlib
 import datetime as dt
 import os
 import ssl
@@ -14,14 +13,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from prometheus_client import CollectorRegistry
-
 from adapter import errors, telemetry
-from adapter.background import Background
 from adapter.clients.kubernetes import Kube
-from adapter.clients.rights import Rights
-from adapter.server.api import health
 from adapter.server.api.groups.group import AnyGroup
+from adapter.server.app.host import Host
 from adapter.server.auth import authorization, tokens, trust
 from adapter.server.auth.authentication import Authenticator
 from adapter.server.auth.authorization import Authorizer
@@ -51,44 +46,33 @@ class Security:
     context: ssl.SSLContext
     guard: Guard | None
     """None without a cluster: every request is allowed."""
-    checks: tuple[health.Check, ...]
     on_listening: Callable[[], None]
     """Function to call once the server listens."""
 
 
-async def from_settings(
-    settings: Settings,
-    groups: Iterable[AnyGroup],
-    rights: Rights,
-    stack: contextlib.AsyncExitStack,
-    background: Background,
-    registry: CollectorRegistry,
-    lookups: telemetry.CacheMetrics,
-) -> Security:
+async def connect(host: Host, groups: Iterable[AnyGroup]) -> Security:
     """Build TLS and access control, and start their background tasks. Raises StartError."""
-    meter = telemetry.CertificateMetrics(registry)
+    settings = host.settings
+    meter = telemetry.CertificateMetrics(host.registry)
     pair = _pair(settings)
     live = _reloading_context(settings, pair, meter)
     try:
         watcher = CertificateWatcher(live, pair, settings.serving.sni)
     except CertificateError as error:
         raise errors.StartError(str(error)) from error
-    background.start("certificate files", watcher.run())
-    checks = [health.Check(name="serving-certificate", run=live.check, public=True)]
+    host.start("certificate files", watcher.run())
+    host.check("serving-certificate", live.check)
     if settings.cluster.objects:
-        return Security(
-            context=live.context, guard=None, checks=tuple(checks), on_listening=lambda: None
-        )
-    api = await _connect(settings.authentication.kubeconfig or settings.cluster.kubeconfig, stack)
-    meter_of_requests = telemetry.AuthMetrics(registry)
-    guard = await _guard(settings, api, live, rights, stack, background, meter_of_requests, lookups)
+        return Security(context=live.context, guard=None, on_listening=lambda: None)
+    api = await _connect(host, settings.authentication.kubeconfig or settings.cluster.kubeconfig)
+    guard = await _guard(host, api, live)
     service = settings.serving.service_name
     namespace = namespace_of(settings)
     names = [f"{version}.{group.NAME}" for group in groups for version in group.VERSIONS]
     apiservices = APIServiceController(api, names, service=service, namespace=namespace)
-    rights.require(api, lambda: apiservice_rights(names))
+    host.require(api, lambda: apiservice_rights(names))
     if pair is None:
-        rights.require(api, lambda: (serving_certificate.secret_right(service, namespace),))
+        host.require(api, lambda: (serving_certificate.secret_right(service, namespace),))
         issuer = serving_certificate.ServingCertificateController(
             api,
             apiservices,
@@ -99,14 +83,13 @@ async def from_settings(
             meter=meter,
         )
         await issuer.attempt()
-        background.start("serving certificate", issuer.run())
-        checks.append(health.Check(name="serving-ca", run=issuer.check))
-    checks.append(health.Check(name="apiservices", run=apiservices.check))
+        host.start("serving certificate", issuer.run())
+        host.check("serving-ca", issuer.check, public=False)
+    host.check("apiservices", apiservices.check, public=False)
     return Security(
         context=live.context,
         guard=guard,
-        checks=tuple(checks),
-        on_listening=lambda: background.start("apiservices", apiservices.run()),
+        on_listening=lambda: host.start("apiservices", apiservices.run()),
     )
 
 
@@ -140,16 +123,8 @@ def _reloading_context(
         raise errors.StartError(str(error)) from error
 
 
-async def _guard(
-    settings: Settings,
-    api: Kube,
-    live: tls.ReloadingContext,
-    rights: Rights,
-    stack: contextlib.AsyncExitStack,
-    background: Background,
-    meter: telemetry.AuthMetrics,
-    lookups: telemetry.CacheMetrics,
-) -> Guard:
+async def _guard(host: Host, api: Kube, live: tls.ReloadingContext) -> Guard:
+    settings, meter = host.settings, telemetry.AuthMetrics(host.registry)
     flags = settings.authentication
     client_cas, proxy_cas = flags.client_ca_file, flags.requestheader_client_ca_file
     source = trust.TrustSource(
@@ -176,13 +151,13 @@ async def _guard(
         ) from error
     source.subscribe(lambda trust: live.request_client_certs((trust.client_cas, trust.proxy_cas)))
     if not flags.skip_lookup or client_cas or proxy_cas:
-        background.start("trust", source.run())
+        host.start("trust", source.run())
     reviewer = api
     if settings.authorization.kubeconfig is not None:
-        reviewer = await _connect(settings.authorization.kubeconfig, stack)
+        reviewer = await _connect(host, settings.authorization.kubeconfig)
     followed = () if flags.skip_lookup else (trust.CONFIG_MAP,)
-    rights.require(api, lambda: (tokens.TOKEN_REVIEWS, *followed))
-    rights.require(reviewer, lambda: (authorization.ACCESS_REVIEWS,))
+    host.require(api, lambda: (tokens.TOKEN_REVIEWS, *followed))
+    host.require(reviewer, lambda: (authorization.ACCESS_REVIEWS,))
     # Callers cause reviews. Their rate limits are separate, so that a flood of callers delays
     # neither the serving certificate nor the CAs.
     waiting = WaitingForReview()
@@ -199,19 +174,19 @@ async def _guard(
         meter=meter,
     )
     guard = Guard(authenticator, authorizer)
-    lookups.add("peers", guard.peers.cache)
-    lookups.add("identities", authenticator.identities)
-    lookups.add("users", authenticator.users)
-    lookups.add("tokens", token_reviews.results.entries)
-    lookups.add("attributes", guard.attributes)
-    lookups.add("decisions", authorizer.decisions.entries)
+    host.lookups.add("peers", guard.peers.cache)
+    host.lookups.add("identities", authenticator.identities)
+    host.lookups.add("users", authenticator.users)
+    host.lookups.add("tokens", token_reviews.results.entries)
+    host.lookups.add("attributes", guard.attributes)
+    host.lookups.add("decisions", authorizer.decisions.entries)
     return guard
 
 
-async def _connect(kubeconfig: str | None, stack: contextlib.AsyncExitStack) -> Kube:
+async def _connect(host: Host, kubeconfig: str | None) -> Kube:
     try:
         kube = await Kube.connect(kubeconfig, qps=_CONTROL_QPS, burst=_CONTROL_BURST)
     except errors.BackendError as error:
         raise errors.StartError(str(error)) from error
-    stack.push_async_callback(kube.close)
+    host.close_connection(kube.close)
     return kube

@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from prometheus_client import CollectorRegistry
-
 from adapter import errors, telemetry
-from adapter.background import Background
-from adapter.clients.held import Held
-from adapter.clients.kubernetes import Kube
 from adapter.clients.prometheus import Prometheus
-from adapter.clients.rights import Right, Rights
+from adapter.clients.rights import Right
 from adapter.server.app import sources
+from adapter.server.app.cluster import Watched
+from adapter.server.app.host import Host
 from adapter.server.cluster.watch_cache import Content, WatchCaches
 from adapter.server.series.generation import Generation
 from adapter.server.teams import config_maps
-from adapter.server.teams.config_maps import ConfigMapIndex, Watched
+from adapter.server.teams.config_maps import ConfigMapIndex
 from adapter.server.teams.reports import Reports
 from adapter.server.teams.rules import TeamRules
-from adapter.settings import Settings
 from rules.kinds import Kinds
 from rules.teams import QUERY_TIMEOUT, SOURCE
 
@@ -47,25 +42,20 @@ class Teams:
     client: Prometheus
     """For their queries alone: they are shorter, and delay no others."""
 
-    def start(self, background: Background, request: Callable[[], None]) -> None:
+    def start(self, host: Host, request: Callable[[], None]) -> None:
         """Start to call `request` after changes, and to write back what became of the rules."""
-        background.start("changes of team rules", self.rules.run(request))
-        background.start("reports of team rules", self.reports.run())
+        host.start("changes of team rules", self.rules.run(request))
+        host.start("reports of team rules", self.reports.run())
 
 
 async def connect(
-    settings: Settings,
-    kube: Kube,
-    rights: Rights,
-    stack: contextlib.AsyncExitStack,
-    background: Background,
-    registry: CollectorRegistry,
-    watch_metrics: telemetry.WatchCacheMetrics,
-    requests: telemetry.PrometheusRequestMetrics,
-    held: Held,
-    generation: Callable[[], Generation],
-) -> Teams:
-    """Start to watch the ConfigMaps."""
+    host: Host, watched_objects: Watched | None, generation: Callable[[], Generation]
+) -> Teams | None:
+    """Start to watch the ConfigMaps, if there is a cluster and teams may have rules."""
+    settings = host.settings
+    if not settings.rules.team_selector or watched_objects is None:
+        return None
+    kube = watched_objects.kube
     limits = settings.limited.limits
     content: Content[ConfigMapIndex] = Content(
         index=functools.partial(ConfigMapIndex, max(_KEPT, 2 * limits.team_config_maps_all)),
@@ -75,26 +65,26 @@ async def connect(
         suffix="/metadata",
         unwatched=f"not watched, so {_CONSEQUENCE}",
     )
-    caches = WatchCaches(kube, content, metrics=watch_metrics, max_objects=None)
-    background.start("watch of team rules", caches.run())
+    caches = WatchCaches(kube, content, metrics=watched_objects.metrics, max_objects=None)
+    host.start("watch of team rules", caches.run())
     kind = Kinds.builtin().first("configmaps")
     right = Right(
         group="", resource="configmaps", verbs=("list", "watch"), consequence=_CONSEQUENCE
     )
     annotate = settings.rules.team_status
     written = replace(right, verbs=("patch",), consequence=_UNANNOTATED)
-    rights.require(kube, lambda: (right, written) if annotate else (right,))
+    host.require(kube, lambda: (right, written) if annotate else (right,))
     connection = replace(
         settings.prometheus, timeout=min(QUERY_TIMEOUT, settings.prometheus.timeout)
     )
-    client = await stack.enter_async_context(
-        sources.connect_prometheus(connection, requests, name=SOURCE, held=held)
+    client = await host.connect(
+        sources.connect_prometheus(connection, host.requests, name=SOURCE, held=host.held)
     )
     reading = kube.with_rate(qps=_READ_QPS, burst=_READ_BURST)
 
-    async def fetch(watched: Watched) -> Mapping[str, Any] | None:
+    async def fetch(config_map: config_maps.Watched) -> Mapping[str, Any] | None:
         """Return the document of a ConfigMap. A list needs no right beside that of the watch."""
-        namespace, name = watched.key
+        namespace, name = config_map.key
         path = config_maps.collection(namespace)
         found = await reading.get(path, {"fieldSelector": f"metadata.name={name}"})
         try:
@@ -108,8 +98,9 @@ async def connect(
         fetch,
         label=settings.rules.team_label,
         limits=limits,
-        meter=telemetry.TeamRulesMetrics(registry),
+        meter=telemetry.TeamRulesMetrics(host.registry),
     )
+    host.check("team-rules", rules.check)
     writing = kube.with_rate(qps=_QPS, burst=_BURST)
     reports = Reports(rules, generation, writing, annotate=annotate)
     return Teams(rules=rules, reports=reports, client=client)

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-
-from prometheus_client import CollectorRegistry
 
 from adapter import settings
-from adapter.background import Background
-from adapter.clients.rights import Rights
-from adapter.server.app import server
+from adapter.server.app import cluster as connection
+from adapter.server.app.host import Host
 from rules import ruleset
 from rules.kinds import PODS
 from rules.selectors import selectors
@@ -28,14 +24,11 @@ async def test_lists_do_not_delay_the_watches(cluster, api_server, tmp_path):
             "--client-burst=4",  # two for the discovery
         ]
     )
-    async with contextlib.AsyncExitStack() as stack:
-        background = await stack.enter_async_context(Background.running())
-        found = await server._cluster(
-            flags, ruleset.load([]), Rights(), stack, background, CollectorRegistry()
-        )
-        objects, status = found.objects, found.watches
+    async with Host.running(flags) as host:
+        objects = (await connection.connect(host, lambda: ruleset.load([]))).objects
+        watches = next(each for each in host.checks if each.name == "watch-caches")
         async with asyncio.timeout(5):
             await until(lambda: objects.discovered)
             for _ in range(2):
                 await objects.names(PODS, namespace="team-a", selector=selectors.parse(""))
-            await until(lambda: "pods watched" in status())
+            await until(lambda: "pods watched" in watches.run())

@@ -1,0 +1,102 @@
+"""Connects to the cluster: kinds, objects and their watch caches; or reads objects from files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from adapter import errors, telemetry
+from adapter.clients.kubernetes import Kube
+from adapter.server.app.host import Host
+from adapter.server.cluster import collection, watch_cache
+from adapter.server.cluster.complete import CompleteObjects
+from adapter.server.cluster.manifests import FileObjects
+from adapter.server.cluster.objects import ClusterObjects
+from adapter.server.cluster.readiness import Readiness
+from adapter.server.cluster.value_index import ValueIndex
+from adapter.server.cluster.watch_cache import WatchCaches
+from adapter.server.series.generation import Generation
+from rules.selectors.selectors import Selector
+
+_LIST_QPS, _LIST_BURST = 100.0, 200
+"""Minimum limits of the lists for kinds that are not watched: those of 1 500 autoscalers."""
+_RATE_FLAGS = "--client-qps and --client-burst"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """The objects, and what other watches share with them."""
+
+    objects: ClusterObjects | FileObjects
+    watched: Watched | None = None
+    """None if the objects are read from files."""
+
+
+class Watched(NamedTuple):
+    """What the watches of autoscalers and of teams' rules share with those of objects."""
+
+    kube: Kube
+    workloads: WatchCaches[ValueIndex[Selector]]
+    metrics: telemetry.WatchCacheMetrics
+
+
+async def connect(host: Host, generation: Callable[[], Generation]) -> Cluster:
+    """Start to watch kinds and objects. Raises StartError.
+
+    `generation` has the rules, whose kinds the adapter must be allowed to list.
+    """
+    if host.settings.cluster.objects:
+        try:
+            objects = FileObjects(host.settings.cluster.objects)
+        except errors.BackendError as error:
+            raise errors.StartError(str(error)) from error
+        host.check("kinds", lambda: None)
+        host.check("watch-caches", lambda: "objects are read from files")
+        return Cluster(objects=objects)
+    return await _connect(host, generation)
+
+
+async def _connect(host: Host, generation: Callable[[], Generation]) -> Cluster:
+    flags = host.settings.cluster
+    try:
+        kube = await Kube.connect(
+            flags.kubeconfig, qps=flags.qps, burst=flags.burst, flags=_RATE_FLAGS
+        )
+    except errors.BackendError as error:
+        raise errors.StartError(
+            f"{error}\nuse --lister-kubeconfig=FILE for another cluster, "
+            "or --objects=FILE to run without one"
+        ) from error
+    host.close_connection(kube.close)
+    metrics = telemetry.WatchCacheMetrics(host.registry)
+    caches = WatchCaches(kube, watch_cache.OBJECTS, metrics=metrics)
+    host.start("watch caches", caches.run())
+    ready = WatchCaches(kube, watch_cache.READY_PODS, metrics=metrics)
+    host.start("watch of ready pods", ready.run())
+    workloads = WatchCaches(
+        kube, watch_cache.pod_selectors(host.settings.limited.limits), metrics=metrics
+    )
+    host.start("watch of workloads", workloads.run())
+    # Callers wait for lists. So these have a rate limit of their own, and do not delay the watches.
+    listing = kube.with_rate(
+        qps=max(flags.qps, _LIST_QPS), burst=max(flags.burst, _LIST_BURST), flags=_RATE_FLAGS
+    )
+    objects = ClusterObjects(
+        kube,
+        listing=listing,
+        caches=caches,
+        readiness=Readiness(CompleteObjects(listing, ready)),
+        workloads=CompleteObjects(listing, workloads),
+        interval=flags.discovery_interval,
+    )
+    host.start("discovery of kinds", objects.run())
+    host.require(kube, lambda: collection.rights(generation().ruleset, objects.kinds))
+    host.check("kinds", lambda: _check_kinds(objects))
+    host.check("watch-caches", lambda: watch_cache.statuses(caches, ready, workloads))
+    return Cluster(objects=objects, watched=Watched(kube, workloads, metrics))
+
+
+def _check_kinds(objects: ClusterObjects) -> None:
+    if not objects.discovered:
+        raise RuntimeError("the resource kinds of the cluster are not discovered yet")

@@ -1,0 +1,93 @@
+"""What the parts of the server have in common: settings, tasks, health checks, rights and caches.
+
+A part registers here what the server must know of it. `server` lists the parts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
+from typing import Any, Self, TypeVar
+
+from prometheus_client import CollectorRegistry
+
+from adapter import telemetry
+from adapter.background import Background
+from adapter.clients.held import Held
+from adapter.clients.kubernetes import Kube
+from adapter.clients.rights import Right, Rights
+from adapter.server.api.health import Check
+from adapter.settings import Settings
+
+T = TypeVar("T")
+
+
+class Host:
+    """The server that is being built, as its parts see it."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        connections: contextlib.AsyncExitStack,
+        background: Background,
+        serving: contextlib.AsyncExitStack,
+    ) -> None:
+        self.settings = settings
+        self.registry = CollectorRegistry()
+        """Metrics of our own."""
+        self.background = background
+        self.rights = Rights()
+        self.lookups = telemetry.CacheMetrics(self.registry)
+        """Lookups of the caches that parts add."""
+        self.checks: list[Check] = []
+        """Of /readyz, in the order of the parts."""
+        self.requests = telemetry.PrometheusRequestMetrics(self.registry)
+        self.held = Held()
+        """Shared by all clients of Prometheus, as are `requests`."""
+        self._connections = connections
+        self._serving = serving
+
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def running(cls, settings: Settings) -> AsyncIterator[Self]:
+        """Yield a host. On exit end what serves, then the tasks, then the connections of both."""
+        async with (
+            contextlib.AsyncExitStack() as connections,
+            Background.running() as background,
+            contextlib.AsyncExitStack() as serving,
+        ):
+            yield cls(settings, connections, background, serving)
+
+    def start(self, name: str, work: Coroutine[Any, Any, Any]) -> None:
+        """Run a task until the server stops."""
+        self.background.start(name, work)
+
+    def check(
+        self,
+        name: str,
+        run: Callable[[], Awaitable[str | None] | str | None],
+        *,
+        public: bool = True,
+    ) -> None:
+        """Add a check to /readyz; `public` as of `health.Check`."""
+        self.checks.append(Check(name=name, run=run, public=public))
+
+    def require(self, kube: Kube, rights: Callable[[], Iterable[Right]]) -> None:
+        """Require rights of the account of a client."""
+        self.rights.require(kube, rights)
+
+    async def connect(self, connection: contextlib.AbstractAsyncContextManager[T]) -> T:
+        """Enter a connection that tasks use; it is left after they have ended."""
+        return await self._connections.enter_async_context(connection)
+
+    def close_connection(self, close: Callable[[], Awaitable[None]]) -> None:
+        """Call `close` after the tasks have ended."""
+        self._connections.push_async_callback(close)
+
+    def stop_serving(self, stop: Callable[[], Awaitable[None]]) -> None:
+        """Call `stop` before the tasks end, in the reverse order of the calls."""
+        self._serving.push_async_callback(stop)
+
+    async def enter_serving(self, context: contextlib.AbstractAsyncContextManager[T]) -> T:
+        """Enter a context that is left before the tasks end."""
+        return await self._serving.enter_async_context(context)

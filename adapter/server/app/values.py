@@ -1,0 +1,94 @@
+"""Builds what makes values of rules: relist, evaluation and causes, and adopts changed rules."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import NoReturn
+
+from adapter import telemetry
+from adapter.clients.prometheus import Prometheus
+from adapter.clients.prometheus_result import QueryResult
+from adapter.server.app.host import Host
+from adapter.server.causes.collector import CauseCollector
+from adapter.server.causes.evidence import Probes
+from adapter.server.cluster.manifests import FileObjects
+from adapter.server.cluster.objects import ClusterObjects
+from adapter.server.evaluation.evaluation import Evaluation
+from adapter.server.series import detection
+from adapter.server.series.relist import Relist
+from rules.ruleset import CompiledRule, RuleSet
+
+_REPLICAS_INTERVAL = 600.0
+
+
+class Values:
+    """The relist, the evaluation of values, and the causes of missing ones."""
+
+    def __init__(
+        self,
+        host: Host,
+        ruleset: RuleSet,
+        prometheus: Prometheus,
+        sources: Mapping[str, Prometheus],
+        objects: ClusterObjects | FileObjects,
+    ) -> None:
+        """Start the relist. `sources` are the other servers, by name."""
+        settings = host.settings
+        self._prometheus, self._sources = prometheus, sources
+        self.relist = Relist(
+            ruleset,
+            prometheus,
+            lambda: objects.kinds,
+            sources=sources,
+            interval=settings.relist.interval,
+            max_age=settings.relist.max_age or settings.relist.interval,
+            meter=telemetry.RelistMetrics(host.registry),
+        )
+        host.start("relist", self.relist.run())
+        host.start("replicas", _count_replicas(self.relist, (prometheus, *sources.values())))
+        self.evaluation = Evaluation(
+            prometheus,
+            metrics=telemetry.EvaluationMetrics(host.registry),
+            sources=sources,
+            freshness=settings.values.query_freshness,
+            allow_partial=settings.values.allow_partial_responses,
+        )
+        host.stop_serving(self.evaluation.close)
+        self.collector = CauseCollector(
+            self.relist.labels,
+            metrics=telemetry.CauseMetrics(host.registry),
+            probes=Probes(self.query_of, lambda: detection.report(prometheus)),
+        )
+        host.start("cause log", self.collector.run())
+        host.check("first-relist", lambda: _check_first_relist(self.relist))
+        host.check("rules", self.relist.check)
+        host.check("evaluation", self.evaluation.status)
+        if ruleset.resource_rules:
+            host.check("usage", self.evaluation.usage_status.check)
+
+    def query_of(self, rule: CompiledRule) -> Callable[[str], Awaitable[QueryResult]]:
+        """Return the function that sends a query to the Prometheus of a rule."""
+        client = self._sources.get(rule.config.source, self._prometheus)
+        return client.for_team(rule.team).query
+
+    async def adopt(self, changed: RuleSet) -> None:
+        """Use other rules, and forget what was kept about those that are gone."""
+        await self.relist.adopt(changed, self._sources)
+        present = self.relist.generation.rules
+        self.evaluation.adopt(present, self._sources)
+        self.collector.adopt(present)
+
+
+async def _count_replicas(relist: Relist, clients: Sequence[Prometheus]) -> NoReturn:
+    """Every ten minutes, count the servers behind one address, and return to the preferred one."""
+    await relist.attempted.wait()
+    while True:
+        for client in clients:
+            await client.count_replicas()
+        await asyncio.sleep(_REPLICAS_INTERVAL)
+
+
+def _check_first_relist(relist: Relist) -> None:
+    if not relist.attempted.is_set():
+        raise RuntimeError("the first relist is not finished yet")
