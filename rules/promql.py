@@ -41,6 +41,7 @@ _TOKEN = re.compile(
     re.DOTALL | re.VERBOSE,
 )
 _DEFAULT = re.compile(r"\s*(?:on\s*\(\s*\)\s*)?vector\s*\(", re.IGNORECASE)
+_COMPARISON = re.compile(r"(?:[<>]=?|[=!]=)\s*[-+]?[\d.]+(?:e[-+]?\d+)?\b", re.IGNORECASE)
 _KEYWORD = re.compile(
     r"""(?: "(?:\\.|[^"\\])*(?:"|\\?\Z) | '(?:\\.|[^'\\])*(?:'|\\?\Z) | `[^`]*` | \#[^\n]*
         | \{[^{}]*\} | \[[^\]]*(?:\]|\Z)
@@ -164,6 +165,24 @@ def without_default(query: str) -> str | None:
         elif text.lower() == "or" and _DEFAULT.match(query, end):
             found = query[starts[-1] : begin].strip()
     return found
+
+
+def without_comparison(query: str) -> tuple[str, str] | None:
+    """Return the query without its only comparison with a number, and this comparison.
+
+    None for a query with none, or with several.
+    """
+    position, in_braces, found = 0, False, []
+    for kind, text in _tokens(query):
+        if kind == "brace":
+            in_braces = text == "{"
+        elif kind == "other" and not in_braces and (match := _COMPARISON.match(query, position)):
+            found.append(match)
+        position += len(text)
+    if len(found) != 1:
+        return None
+    start, end = found[0].span()
+    return f"{query[:start].rstrip()}{query[end:]}", found[0][0].strip()
 
 
 def in_expression(text: str) -> str:

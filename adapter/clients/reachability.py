@@ -21,6 +21,11 @@ _WHOLE_AFTER = 60.0
 what is left."""
 
 
+def is_tenant_missing(error: errors.BackendError) -> bool:
+    """Return whether a server of many tenants (Mimir, Cortex, Loki) got no X-Scope-OrgID."""
+    return isinstance(error, errors.Refused) and "no org id" in str(error)
+
+
 def setting(source: str, key: str) -> str:
     """Return where people set `key` of a Prometheus: in a flag, or in `sources` of a rules file."""
     return f"--prometheus-{key}" if source in _OF_FLAGS else f"sources.{source}.{key}"
@@ -117,6 +122,9 @@ def problem_of(error: errors.BackendError, source: str = DEFAULT) -> str:
         url = setting(source, "url")
         return f"fails, or what answers is not Prometheus (check {url})"
     if isinstance(error, errors.Refused):
+        if is_tenant_missing(error):
+            header = setting(source, "header" if source in _OF_FLAGS else "headers")
+            return f"asks for a tenant (status {error.status}; set X-Scope-OrgID in {header})"
         if error.status in _CREDENTIALS:
             cure = f"set {credentials_setting(source)}"
             return f"refuses the credentials (status {error.status}; {cure})"

@@ -34,6 +34,7 @@ class Reason(enum.Enum):
     SAMPLE_TOO_OLD = "SampleTooOld"
     NOT_SCRAPED = "NotScraped"
     NO_SAMPLE = "NoSample"
+    LABEL_DIFFERS = "LabelDiffers"
     LABELS_MISSING = "LabelsMissing"
     OTHER_RESOURCE = "OtherResource"
     RULES_NOT_LOADED = "RulesNotLoaded"
@@ -66,7 +67,7 @@ _SUMMARIES: Mapping[Reason, str] = MappingProxyType(
         Reason.PROMETHEUS_UNAVAILABLE: "Prometheus does not answer as expected. Check it and "
         "--prometheus-url; the adapter's log has the error",
         Reason.QUERY_REFUSED: "Prometheus refused the query of the rule as invalid. Correct its "
-        "`metricsQuery`; `gpu-metrics-adapter explain` shows what is wrong",
+        "`metricsQuery`",
         Reason.LIMIT_EXCEEDED: "the query of the rule exceeds a limit. Select fewer series, or "
         "raise the limit",
         Reason.SEVERAL_SAMPLES: "the query returned several samples of one object, and the rule "
@@ -90,8 +91,9 @@ _SUMMARIES: Mapping[Reason, str] = MappingProxyType(
         "exporter",
         Reason.NOT_SCRAPED: "Prometheus has no series of the object. Check that it is scraped, or "
         "that the exporter reports it",
-        Reason.NO_SAMPLE: "the query of the rule returned no sample. Check that the object is "
-        "scraped and its labels match",
+        Reason.NO_SAMPLE: "the query of the rule returned no number",
+        Reason.LABEL_DIFFERS: "the label of the series has another text than the name of the "
+        "object. Write the name alone to the label, by relabelling in the scrape config",
         Reason.LABELS_MISSING: "the series have no label for the object. Map the right label in "
         "`resources`, or add it in the scrape config",
         Reason.OTHER_RESOURCE: "the metric exists for other kinds of objects only; discovery lists "
@@ -130,6 +132,14 @@ class Cause:
     lasting: bool = False
     """Whether `sentence` has no age, count or time, and names no object but a requested one."""
 
+    logged: bool = False
+    """Whether the adapter's log has the error behind it, which only its readers may see."""
+
+    @property
+    def message(self) -> str:
+        """Return the sentence, and where the error is."""
+        return f"{self.sentence}. The adapter's log has the error" if self.logged else self.sentence
+
     @property
     def summary(self) -> str:
         """Return the reason and a sentence that stays the same as long as the reason does.
@@ -139,4 +149,4 @@ class Cause:
         return str(self) if self.lasting else f"{self.reason.value}: {_SUMMARIES[self.reason]}"
 
     def __str__(self) -> str:
-        return f"{self.reason.value}: {self.sentence}"
+        return f"{self.reason.value}: {self.message}"

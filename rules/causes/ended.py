@@ -5,6 +5,7 @@ Pure. `samples` has the causes of other answers without samples.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 from rules import promql
@@ -13,13 +14,17 @@ from rules.causes.cause import Cause, Reason
 from rules.query.aggregate import Sample
 from rules.ruleset import CompiledRule, Team
 
+_QUANTILE = re.compile(r"histogram_quantile\(\s*([\d.]+)\s*,")
+_RANGE = re.compile(r"\[(\w+)\]")
+
 WINDOW = "1h"
 """How long ago a series that ended is still found."""
 
 Results = Mapping[str, Sequence[Sample]]
 """Key of a query -> its result; a query that failed is absent."""
 
-_BUCKET = "_bucket"
+_CLASSIC = ("_bucket", "_count", "_sum")
+"""Endings of the series of a histogram that is not native."""
 _RARE = 150.0
 """Seconds between samples from which on one missed scrape ends a series."""
 _LOOKBACK = 300.0
@@ -55,11 +60,10 @@ def targets(selector: str) -> Mapping[str, str]:
 
 
 def native(rule: CompiledRule) -> Mapping[str, str]:
-    """Return the query for native histograms in place of the buckets that a rule reads."""
-    series = rule.pinned_series or ""
-    if not series.endswith(_BUCKET):
+    """Return the query for native histograms in place of the series that a rule reads."""
+    base, ending = _split(rule)
+    if not ending:
         return {}
-    base = series.removesuffix(_BUCKET)
     matchers = [
         promql.matcher(each.label, each.operator, base if each.label == "__name__" else each.value)
         for each in rule.matchers
@@ -69,16 +73,32 @@ def native(rule: CompiledRule) -> Mapping[str, str]:
 
 
 def of_native(rule: CompiledRule, results: Results) -> Cause | None:
-    """Return the cause if a native histogram exists in place of the buckets that a rule reads."""
+    """Return the cause if a native histogram exists in place of the series that a rule reads."""
     if not results.get("native"):
         return None
-    base = (rule.pinned_series or "").removesuffix(_BUCKET)
+    base, ending = _split(rule)
+    query = rule.config.metrics_query
+    window = match[1] if (match := _RANGE.search(query)) else "5m"
+    rate = f"sum by (<<.GroupBy>>) (rate(<<.Series>>{{<<.LabelMatchers>>}}[{window}]))"
+    if ending == "_bucket":
+        quantile = match[1] if (match := _QUANTILE.search(query)) else "0.95"
+        instead = f"histogram_quantile({quantile}, {rate}) without `le`"
+    elif "/" in query:
+        instead = f"histogram_sum({rate}) / histogram_count({rate})"
+    else:
+        instead = f"histogram{ending}({rate})"
     sentence = (
         f"{rule.config.where}: {base} is a native histogram in Prometheus, so it has no series "
-        f"{base}{_BUCKET}. Select {base} in `seriesQuery`, and write histogram_quantile(0.95, sum "
-        "by (<<.GroupBy>>) (rate(<<.Series>>{<<.LabelMatchers>>}[5m]))) without `le`"
+        f"{base}{ending}. Select {base} in `seriesQuery`, and write {instead}"
     )
     return Cause(reason=Reason.NO_SERIES, rule=rule.index, sentence=sentence, lasting=True)
+
+
+def _split(rule: CompiledRule) -> tuple[str, str]:
+    """Return the name of the histogram that a rule reads, and the ending; empty without one."""
+    series = rule.pinned_series or ""
+    ending = next((each for each in _CLASSIC if series.endswith(each)), "")
+    return series.removesuffix(ending), ending
 
 
 def of_rule(rule: CompiledRule, results: Results, now: float) -> Cause | None:
@@ -150,6 +170,12 @@ def find(
             f"{wording.names(unknown)} is up cannot be said: its `up` is not in namespace "
             f"{wording.printable(team.namespace)}. Check that what the series describes still "
             "runs, and have the target checked by those who run it"
+        )
+    if unknown and not _interval(results) and now - last >= _LOOKBACK:
+        return Reason.SAMPLE_TOO_OLD, (
+            f"the last sample of {subject} is {age} old, and Prometheus ignores those older than 5 "
+            f"minutes. Either the target {wording.names(unknown)} is not scraped any more, or its "
+            "scrape interval is above 5 minutes: look for it on /targets in Prometheus"
         )
     if unknown:
         return Reason.TARGET_GONE, (

@@ -6,12 +6,12 @@ elements.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, Literal, TypeVar
 
 from rules.causes import candidates, missing, suggestions, wording
-from rules.causes.cause import Cause, Reason
+from rules.causes.cause import Cause
 from rules.causes.inventory import NEVER_LISTED, Inventory
 from rules.errors import UnknownResourceError
 from rules.kinds import GroupResource
@@ -32,18 +32,6 @@ MAX_QUERY = 20_000
 """Characters of a query: fifty names of 253 characters, and what is around them."""
 
 Outcome = Literal["values", "noValue", "unknown"]
-
-
-_ADVICE: Mapping[Reason, str] = {
-    Reason.UNKNOWN_RESOURCE: "Correct the resource, or install its CustomResourceDefinition",
-    Reason.NO_QUERY: "Correct the rule or the selector",
-    Reason.POD_TOO_YOUNG: "Wait, or lower `minPodAge`",
-    Reason.SERIES_ENDED: "Look at the /metrics of the exporter",
-    Reason.NOT_SCRAPED: "Look at the targets in Prometheus",
-    Reason.NO_SAMPLE: "Run the query in Prometheus",
-    Reason.WRONG_NAME: "Correct the name of the metric",
-}
-"""What to do about causes whose sentence does not always say it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,7 +139,7 @@ class Explanation:
             cause = self.causes[0] if self.causes else None
             if cause is None:
                 return f"{self.asked} has no value: it appeared or disappeared just now. Retry"
-            return f"{self.asked} has no value: {advised(cause)}"
+            return f"{self.asked} has no value: {cause}"
         noun = "the value" if self.values.count == 1 else "the values"
         shown = f"{noun} " + ", ".join(
             f"{value} for {wording.printable(name)}" if name else value
@@ -160,7 +148,7 @@ class Explanation:
         more = f" and {self.values.count - 3} more" if self.values.count > 3 else ""
         age = self._age()
         if self.causes:
-            return f"{self.asked} has {shown}{more}{age}, but {advised(self.causes[0])}"
+            return f"{self.asked} has {shown}{more}{age}, but {self.causes[0]}"
         notes = [each for query in self.queries for each in query.notes]
         if notes:
             return f"{self.asked} has {shown}{more}{age}, but {notes[0]}"
@@ -176,13 +164,6 @@ class Explanation:
     def _age(self) -> str:
         ages = [each.oldest for each in self.queries if each.oldest is not None]
         return f" (oldest sample: {max(ages):.0f} s)" if ages else ""
-
-
-def advised(cause: Cause) -> str:
-    """Return a cause with what to do about it, without a period at the end."""
-    advice = _ADVICE.get(cause.reason, "")
-    text = str(cause)
-    return f"{text}{' ' if text.endswith('?') else '. '}{advice}" if advice else text
 
 
 def first(items: Iterable[T], limit: int = MAX_SHOWN) -> Shown[T]:
@@ -240,7 +221,9 @@ def _taking(
 ) -> str:
     series = inventory.series_of(rule, metric)
     if not series:
-        return f"takes it from {wording.printable(rule.pinned_series or '')}: no relist found any"
+        return (
+            f"takes it from {wording.printable(rule.pinned_series or '')}, of which there are none"
+        )
     if resource is None or missing.has_label(inventory, rule, series, resource):
         return f"takes it from {wording.series(series)}"
     wanted = wording.names(rule.mapping.bind(inventory.kinds).labels(resource))

@@ -46,7 +46,7 @@ def document(explanation: Explanation) -> Document:
         "queries": [_query(each) for each in explanation.queries],
         "values": _shown(explanation.values, lambda each: {"object": each[0], "value": each[1]}),
         "causes": [
-            {"reason": each.reason.value, "message": each.sentence} for each in explanation.causes
+            {"reason": each.reason.value, "message": each.message} for each in explanation.causes
         ],
         "outcome": explanation.outcome,
         "verdict": explanation.verdict,
@@ -102,7 +102,7 @@ def _lines(explained: Document) -> Iterator[str]:
     for title, key in (
         ("namespace ", "namespace"),
         ("selector  ", "labelSelector"),
-        ("series    ", "metricLabelSelector"),
+        ("of series ", "metricLabelSelector"),
     ):
         if asked[key]:
             yield from wrapped(title, asked[key])
@@ -114,7 +114,7 @@ def _lines(explained: Document) -> Iterator[str]:
         number = _number(explained["objects"], "object")
         yield from wrapped("objects   ", f"{number}: {names}" if names else number)
     for query in explained["queries"]:
-        yield from _query_lines(query)
+        yield from _query_lines(query, external=explained["objects"] is None)
     yield f"values    {_number(explained['values'], 'value')}"
     for each in explained["values"]["items"]:
         yield from wrapped("  ", f"{each['object']} {each['value']}".strip())
@@ -123,7 +123,7 @@ def _lines(explained: Document) -> Iterator[str]:
     yield last_line(explained["verdict"])
 
 
-def _query_lines(query: Document) -> Iterator[str]:
+def _query_lines(query: Document, *, external: bool) -> Iterator[str]:
     yield from wrapped("query of  ", query["rule"])
     if query["source"] != DEFAULT:
         yield from wrapped("  source  ", query["source"])
@@ -138,7 +138,8 @@ def _query_lines(query: Document) -> Iterator[str]:
         if query["newestSampleSeconds"] is not None:
             newest, oldest = query["newestSampleSeconds"], query["oldestSampleSeconds"]
             ages = f", the newest sample is {newest:.1f} s old, the oldest {oldest:.1f} s"
-        yield from wrapped("  found   ", f"{query['seriesCount']} series of the objects{ages}")
+        of = "" if external else " of the objects"
+        yield from wrapped("  found   ", f"{query['seriesCount']} series{of}{ages}")
     yield f"  promql  {query['promql']}"
     if query["error"]:
         yield from wrapped("  error   ", query["error"])

@@ -23,6 +23,8 @@ from rules.ruleset import CompiledRule
 
 _MAX_CAUSES = 8
 _MAX_CONFIG_MAPS = 3
+_NOW = 5.0
+"""Seconds since a relist for which its result is one of now."""
 _SCRAPE_INTERVAL = 60.0
 """Prometheus' default, in seconds. An exporter that starts with the adapter is scraped by then."""
 
@@ -145,7 +147,8 @@ def listed_meanwhile() -> Cause:
 
 def no_query(error: PlanError) -> Cause:
     """Return the cause for a request that has no valid query."""
-    return Cause(reason=Reason.NO_QUERY, sentence=" ".join(str(error).split()))
+    sentence = f"{' '.join(str(error).split())}. Correct the rule or the selector"
+    return Cause(reason=Reason.NO_QUERY, sentence=sentence)
 
 
 def rules_not_loaded(namespace: str) -> Cause:
@@ -189,7 +192,10 @@ def unknown_resource(resource: str, kinds: Kinds) -> Cause:
     """Return the cause for a resource, as the request spells it, that does not exist."""
     name = resource.partition(".")[0].lower()
     similar = suggestions.similar_names(name, {kind.resource for kind in kinds})
-    sentence = f"the cluster has no resource {printable(resource)}{wording.did_you_mean(similar)}"
+    cure = wording.did_you_mean(similar) or (
+        ". Correct the resource, or install its CustomResourceDefinition"
+    )
+    sentence = f"the cluster has no resource {printable(resource)}{cure}"
     return Cause(reason=Reason.UNKNOWN_RESOURCE, sentence=sentence)
 
 
@@ -274,8 +280,12 @@ def failed_query(
         )
         return Cause(reason=Reason.QUERY_REFUSED, sentence=sentence)
     what = problem or "did not answer the query"
-    sentence = f"Prometheus {what}. The adapter's log has the error"
-    return Cause(reason=Reason.PROMETHEUS_UNAVAILABLE, sentence=sentence, lasting=bool(problem))
+    return Cause(
+        reason=Reason.PROMETHEUS_UNAVAILABLE,
+        sentence=f"Prometheus {what}",
+        lasting=bool(problem),
+        logged=True,
+    )
 
 
 def several_samples(error: AmbiguousSampleError) -> Cause:
@@ -330,8 +340,8 @@ def missing_right(right: str, grant: str) -> Cause:
 
 def failed_list(resource: GroupResource) -> Cause:
     """Return the cause for objects that the API server did not list."""
-    sentence = f"the API server did not list {resource}. The log of the adapter has its error"
-    return Cause(reason=Reason.LIST_FAILED, sentence=sentence)
+    sentence = f"the API server did not list {resource}"
+    return Cause(reason=Reason.LIST_FAILED, sentence=sentence, logged=True)
 
 
 def other_exporter(rule: CompiledRule, found: Generation, presets: Sequence[str]) -> Cause:
@@ -339,7 +349,7 @@ def other_exporter(rule: CompiledRule, found: Generation, presets: Sequence[str]
     flags = " ".join(f"--preset={name}" for name in presets)
     remedy = f"use {flags} instead" if presets else found.advice
     sentence = (
-        f"Prometheus has no series {printable(rule.pinned_series or '')}, which "
+        f"Prometheus has no series {wording.code(rule.config.series_query)}, which "
         f"{rule.config.where} reads, but has those of {found.title}: {remedy}"
     )
     return Cause(reason=Reason.OTHER_EXPORTER, rule=rule.index, sentence=sentence, lasting=True)
@@ -399,7 +409,7 @@ def too_young(entry: Entry, ages: Mapping[str, float], *, namespace: str) -> Cau
     sentence = (
         f"{rule.config.where} leaves out pods until they have been Ready for "
         f"{entry.min_pod_age:g} s (`minPodAge`): {wording.names(ages)} in namespace "
-        f"{printable(namespace)}; {state}"
+        f"{printable(namespace)}; {state}. Wait, or lower `minPodAge`"
     )
     return Cause(reason=Reason.POD_TOO_YOUNG, rule=rule.index, sentence=sentence, provisional=True)
 
@@ -498,7 +508,12 @@ def _unseen(inventory: Inventory, rule: CompiledRule, metric: str) -> Cause | No
             f"{produces}, but the last relist of {query} failed (last success: {last})"
             f"{_because(status.refusal)}"
         )
-        return Cause(reason=Reason.RELIST_FAILED, rule=rule.index, sentence=sentence)
+        return Cause(
+            reason=Reason.RELIST_FAILED,
+            rule=rule.index,
+            sentence=sentence,
+            logged=not status.refusal,
+        )
     if status.listed is None:
         sentence = (
             f"{produces}, but its first relist has not finished: the adapter has just started. "
@@ -511,7 +526,9 @@ def _unseen(inventory: Inventory, rule: CompiledRule, metric: str) -> Cause | No
     if not series and status.partial:
         return replace(partial_response(produces), rule=rule.index)
     if not series:
-        problem = f"Prometheus had no series of {query} {ago}. Check that the exporter is scraped"
+        present = inventory.now - status.listed < _NOW
+        when = f"has no series of {query} now" if present else f"had no series of {query} {ago}"
+        problem = f"Prometheus {when}. Check that the exporter is scraped"
     elif certain:
         problem = (
             "its `seriesFilters` and `name.matches` reject all series of "
@@ -531,7 +548,7 @@ def _unseen(inventory: Inventory, rule: CompiledRule, metric: str) -> Cause | No
 def _because(refusal: str) -> str:
     if refusal:
         return f": {wording.truncate(' '.join(refusal.split()))}. Correct `seriesQuery`"
-    return ". The adapter's log has the error"
+    return ""
 
 
 def _wrong_name(

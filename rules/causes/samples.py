@@ -10,11 +10,11 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from rules import promql, syntax
+from rules import patterns, promql, syntax
 from rules.causes import ended, wording
 from rules.causes.cause import Cause, Reason
 from rules.causes.ended import Results
-from rules.errors import PlanError
+from rules.errors import PatternError, PlanError, RulesError
 from rules.exporters import generations
 from rules.kinds import PODS, GroupResource
 from rules.query.aggregate import Sample
@@ -22,7 +22,15 @@ from rules.query.catalog import Step
 from rules.query.plan import ExternalPlan, Plan, escape
 from rules.quoting import counted
 from rules.ruleset import CompiledRule
-from rules.syntax import Aggregation, MatrixSelector
+from rules.syntax import (
+    Aggregation,
+    Binary,
+    Expression,
+    Matcher,
+    MatrixSelector,
+    Number,
+    VectorSelector,
+)
 
 MAX_STEPS = 3
 """Steps of a plan that are diagnosed; the others have the same causes."""
@@ -31,6 +39,9 @@ _EXPORTED = "exported_"
 _WINDOW, _STEP = 300.0, 15.0
 """Seconds of samples by which the interval between them is known, and of the steps in them."""
 _MAX_OTHERS = 3
+_MAX_PATTERN_MEMORY = 1 << 20
+_MAX_SELECTORS = 3
+"""Selectors of a query of which it is found out whether they match a series."""
 _MAX_PRESENT = 100
 """Series among which another label with the names of the objects is looked up."""
 
@@ -133,6 +144,33 @@ def ages(question: Question) -> Mapping[str, str]:
     }
 
 
+def _selected(question: Question) -> tuple[tuple[str, str], ...]:
+    """Return selectors of the series with what the query matches beside objects and namespace.
+
+    For each, the selector and these matchers.
+    """
+    try:
+        nodes = list(syntax.walk(promql.parse(question.query)))
+        own = promql.selector(_selector(question, names=True, namespace=True))
+    except (PlanError, RulesError):
+        return ()
+    found: dict[str, str] = {}
+    for each in nodes:
+        if not isinstance(each, VectorSelector) or each.alternatives:
+            continue
+        named = each.name or promql.pinned_name(each.matchers)
+        labels = {one.label for one in own if one.operator == "="} | {
+            question.step.binding.resource,
+            "__name__",
+        }
+        more = [one for one in each.matchers if one not in own and one.label not in labels]
+        if named == question.step.series and more:
+            texts = tuple(promql.matcher(one.label, one.operator, one.value) for one in more)
+            whole = promql.with_matchers(_selector(question, names=True, namespace=True), texts)
+            found[whole] = ", ".join(texts)
+    return tuple(found.items())[:_MAX_SELECTORS]
+
+
 def of_default(question: Question) -> Mapping[str, str]:
     """Return the queries by which `notes` says whether only `or vector(...)` gives a value."""
     before = promql.without_default(question.query)
@@ -187,15 +225,22 @@ def further(question: Question, results: Results) -> Mapping[str, str]:
     if not {"answer", "here", "every", "last"} <= results.keys():
         return {}
     if _number(results, "here"):
-        own = _selector(question, names=True, namespace=True)
-        return {} if results["answer"] else scrapes(own)
+        if results["answer"]:
+            return {}
+        queried = scrapes(_selector(question, names=True, namespace=True))
+        if before := promql.without_comparison(question.query):
+            queried = {**queried, "uncompared": before[0]}
+        selected = {
+            f"selected {matchers}": f"count({each})" for each, matchers in _selected(question)
+        }
+        return {**queried, **selected}
     found: dict[str, str] = {}
     label = question.step.binding.resource
     if results["every"] and label:
         every = _selector(question)
         found["present"] = f"topk({_MAX_PRESENT}, {every})"
         excluded = ",".join(_matchers(question, names=True, namespace=True))
-        found["excluded"] = f"count({{{excluded}}})"
+        found["excluded"] = f"topk({_MAX_PRESENT}, {{{excluded}}})"
         if not label.startswith(_EXPORTED):
             mapped = promql.with_matchers(every, (promql.matcher(_renamed(label), "!=", ""),))
             found["mapped"] = f"count({mapped})"
@@ -289,12 +334,15 @@ def _of_histograms(question: Question, results: Results) -> Cause | None:
     """Return the cause if the result of the query is native histograms, which are no numbers."""
     if results["answer"] or not (count := _number(results, "histograms")):
         return None
+    # Without a rate, a quantile is one since the start of the process.
+    inner = "..." if re.search(r"\b(rate|increase)\b", question.query) else "rate(...[5m])"
     return _cause(
         question,
         Reason.NO_SAMPLE,
         f"its query returned {counted(count, 'native histogram')}{_for(question)}, and a metric is "
-        "a number. Make one of them by histogram_quantile(0.95, ...), histogram_avg(...) or "
-        f"histogram_count(...) in `metricsQuery`; the query was {wording.code(question.query)}",
+        f"a number. Make one of them by histogram_quantile(0.95, {inner}), or by "
+        f"histogram_sum({inner}) / histogram_count({inner}), in `metricsQuery`; the query was "
+        f"{wording.code(question.query)}",
     )
 
 
@@ -337,6 +385,10 @@ def _of_answer(question: Question, results: Results) -> Cause | None:
     return _cause(question, Reason.NO_SAMPLE, sentence)
 
 
+_NOT_SELECTED = (
+    "it is not scraped. Check that a ServiceMonitor, PodMonitor or scrape config selects it, and "
+    "look for it on /targets in Prometheus"
+)
 NOT_FINITE = {"nan": "NaN", "inf": "+Inf", "-inf": "-Inf"}
 """Numbers that are no values, as Python and as Prometheus write them."""
 
@@ -350,7 +402,7 @@ def _near(question: Question, values: Sequence[str]) -> Cause | None:
             if value not in question.names and pattern.search(value):
                 return _cause(
                     question,
-                    Reason.LABELS_MISSING,
+                    Reason.LABEL_DIFFERS,
                     f"the label {label} is {wording.printable(value)}, which is not exactly the "
                     f"name {wording.printable(name)}. Write the name alone to the label, by "
                     "relabelling in the scrape config",
@@ -370,21 +422,54 @@ def _of_query(question: Question, results: Results, now: float) -> Cause | None:
             f"{series}{_for(question)} is NaN or Inf in Prometheus ({count} series), which is not "
             "a value. Look at what the exporter reports in its /metrics",
         )
-    seconds = interval(results, now)
-    if seconds and (short := short_range(question.query, seconds)):
-        return _cause(
-            question,
-            Reason.NO_SAMPLE,
-            f"{series} has {count} series{_for(question)}, but the query has no result: {short}. "
-            f"The query was {wording.code(question.query)}",
-        )
     return _cause(
         question,
         Reason.NO_SAMPLE,
-        f"{series} has {count} series{_for(question)}, but the query has no result. Check its "
-        "range (`rate` needs two samples), its comparisons, its other matchers and the metric "
-        f"selector; the query was {wording.code(question.query)}",
+        f"{series} has {count} series{_for(question)}, but {_why_empty(question, results, now)}. "
+        f"The query was {wording.code(question.query)}",
     )
+
+
+def _why_empty(question: Question, results: Results, now: float) -> str:
+    """Return why a query of series that exist has no result, as far as that is known."""
+    for selector, matchers in _selected(question):
+        if results.get(f"selected {matchers}") == () and selector:
+            return f"none with {matchers}, which the query or the metric selector says"
+    comparison = promql.without_comparison(question.query)
+    seconds = interval(results, now)
+    if seconds and (short := short_range(question.query, seconds)):
+        then = ""
+        if comparison:
+            then = f"; then its comparison {wording.code(comparison[1])} may still leave nothing"
+        return f"the query has no result: {short}{then}"
+    if comparison and (values := results.get("uncompared")):
+        shown = wording.names(sorted(f"{each.value:g}" for each in values))
+        return (
+            f"the query has no result: without its comparison {wording.code(comparison[1])} it has "
+            f"{counted(len(values), 'result')} ({shown})"
+        )
+    try:
+        nodes = list(syntax.walk(promql.parse(question.query)))
+    except PlanError:
+        nodes = []
+    parts = [
+        *(["its range (`rate` needs two samples)"] if _has(nodes, MatrixSelector) else []),
+        *([f"its comparison {wording.code(comparison[1])}"] if comparison else []),
+        *(["the labels by which it joins series"] if any(map(_joins, nodes)) else []),
+    ]
+    if not parts:
+        return "the query has no result"
+    return f"the query has no result. Check {' and '.join(parts)}"
+
+
+def _joins(node: Expression) -> bool:
+    """Return whether a node combines series with series."""
+    sides = (node.left, node.right) if isinstance(node, Binary) else ()
+    return bool(sides) and not any(isinstance(syntax.bare(each), Number) for each in sides)
+
+
+def _has(nodes: Sequence[Expression], kind: type[Expression]) -> bool:
+    return any(isinstance(each, kind) for each in nodes)
 
 
 def _of_renamed(question: Question, results: Results) -> Cause | None:
@@ -414,19 +499,21 @@ def _of_relabelled(question: Question, results: Results) -> Cause | None:
         return None
     label = renamed[0]
     if label == _renamed(expected):
+        own = "the exporter's own pod" if _is_of_gpus(question) else "that of the scrape target"
+        reason = Reason.EXPORTER_ONLY if _is_of_gpus(question) else Reason.LABELS_MISSING
         return _cause(
             question,
-            Reason.EXPORTER_ONLY,
-            f"the label {expected} of {wording.printable(question.step.series)} is the exporter's "
-            f"own pod, and {label} names the requested objects. Scrape with `honorLabels: true`, "
-            f"or map {label} in `resources` of the rule",
+            reason,
+            f"the label {expected} of {wording.printable(question.step.series)} is {own}, and "
+            f"{label} names the requested objects. Map {label} in `resources` of the rule, or "
+            "scrape with `honorLabels: true`",
         )
     return _cause(
         question,
         Reason.LABELS_MISSING,
-        f"{wording.printable(question.step.series)} names the objects in the label {label} now, "
-        f"and has no label {expected}. Map {label} in `resources` of the rule, or rename it in the "
-        "exporter or scrape config",
+        f"{wording.printable(question.step.series)} names the objects in the label {label} now; "
+        f"these series have no label {expected}. Map {label} in `resources` of the rule, or rename "
+        "it in the exporter or scrape config",
     )
 
 
@@ -446,10 +533,7 @@ def _of_places(question: Question, results: Results) -> Cause | None:
         question,
         Reason.EXPORTER_ONLY,
         f"the label {binding.resource} of {series} has only the exporter's own pods. If a pod "
-        "uses a GPU now, let the exporter report it (dcgm-exporter: "
-        "DCGM_EXPORTER_KUBERNETES=true; for resource claims also KUBERNETES_ENABLE_DRA=true and "
-        "read access to resourceslices), or use the label that has it, such as exported_pod, in "
-        "`resources` of the rule",
+        f"uses a GPU now, let the exporter report it{_mapping(question)}",
     )
 
 
@@ -501,9 +585,9 @@ def _of_time(question: Question, results: Results, now: float) -> Cause | None:
         label = question.step.binding.namespace
         places = wording.names(sorted({each.labels.get(label, "") for each in others}))
         sentence = (
-            f"{subject} ended, and there are series of these names with {label}={places}. If they "
-            "are of the same pods, correct the namespace label in the scrape config "
-            "(`honorLabels: true`). Otherwise what they describe has ended"
+            f"{subject} ended, and objects of the same name have series with {label}={places}. If "
+            "these are the same objects, correct the namespace label in the scrape config "
+            "(`honorLabels: true`). Otherwise the series of the requested ones have ended"
         )
     return _cause(question, reason, sentence)
 
@@ -521,11 +605,11 @@ def _of_objects(question: Question, results: Results) -> Cause:
         place = f" with {question.step.binding.namespace}={question.namespace}"
         sentence = f"Prometheus has {every} series of {series}, but none{place}"
         return _cause(question, Reason.NO_SAMPLE, sentence)
-    if excluded := _number(results, "excluded"):
+    if excluded := results.get("excluded"):
         sentence = (
-            f"{series} has {excluded} series{_for(question)}, but not with the matchers of "
-            f"{wording.code(question.rule.config.series_query)}. They may be those of another "
-            "exporter: write a rule that selects them"
+            f"{series} has {len(excluded)} series{_for(question)}, but not with the matchers of "
+            f"{wording.code(question.rule.config.series_query)}{_differing(question, excluded)}. "
+            "If these are the right series, write a rule that selects them"
         )
         return _cause(question, Reason.NO_SAMPLE, sentence)
     values = sorted({each.labels.get(label, "") for each in results.get("present", ())})
@@ -543,6 +627,30 @@ def _of_objects(question: Question, results: Results) -> Cause:
     return _cause(question, Reason.NOT_SCRAPED, sentence)
 
 
+def _differing(question: Question, found: Sequence[Sample]) -> str:
+    """Return the labels by which the matchers of a rule exclude series."""
+    labels = sorted(
+        {
+            f"{matcher.label}={value}" if value else f"no label {matcher.label}"
+            for each in found
+            for matcher in question.rule.matchers
+            if _excludes(matcher, value := each.labels.get(matcher.label, ""))
+        }
+    )
+    return f": they have {wording.names(labels)}" if labels else ""
+
+
+def _excludes(matcher: Matcher, value: str) -> bool:
+    if matcher.operator in {"=", "!="}:
+        return (value == matcher.value) != (matcher.operator == "=")
+    budget = patterns.Budget(_MAX_PATTERN_MEMORY)
+    try:
+        found = patterns.compile(f"^(?s:{matcher.value})$", budget).search(value)
+    except PatternError:
+        return False
+    return (found is not None) != (matcher.operator == "=~")
+
+
 def _none_is_for(question: Question, count: int, label: str) -> str:
     series, verb = wording.printable(question.step.series), "has" if count == 1 else "have"
     return (
@@ -553,17 +661,41 @@ def _none_is_for(question: Question, count: int, label: str) -> str:
 def _unscraped(question: Question, results: Results) -> str:
     """Return what is probably wrong if series exist, but none of the objects."""
     if question.step.series in generations.SERVER_SERIES and question.resource == PODS:
-        return (
-            "it is not scraped. Check that a ServiceMonitor, PodMonitor or scrape config selects "
-            "it, and its /targets page in Prometheus"
-        )
+        return _NOT_SELECTED
     if not _is_of_gpus(question):
         return _others(question, results)
     if question.resource != PODS:
         return "the exporter does not report them, or is not scraped"
-    if len(question.names) == 1:
-        return "the pod uses no GPU, or the exporter on its node is not scraped"
-    return "the pods use no GPU, or the exporters on their nodes are not scraped"
+    device = _device(question)
+    several = len(question.names) > 1
+    causes = [
+        f"the pods use no {device}" if several else f"the pod uses no {device}",
+        "the exporters on their nodes are not scraped"
+        if several
+        else "the exporter on its node is not scraped",
+    ]
+    every, foreign = _number(results, "every"), _number(results, "foreign")
+    if unmapped := every - foreign if "foreign" in results else 0:
+        causes.append(
+            f"an exporter does not report the pod of each {device}: {unmapped} of {every} series "
+            f"name no pod but the exporter's own{_mapping(question)}"
+        )
+    return f"{', '.join(causes[:-1])}, or {causes[-1]}" if causes[2:] else ", or ".join(causes)
+
+
+def _device(question: Question) -> str:
+    """Return what the series are of."""
+    return "TPU" if "tpu" in question.rule.config.series_query.lower() else "GPU"
+
+
+def _mapping(question: Question) -> str:
+    """Return how an exporter reports the pods of GPUs; empty if that is not known."""
+    if not question.step.series.startswith("DCGM_"):
+        return ""
+    return (
+        " (DCGM_EXPORTER_KUBERNETES=true; for resource claims also KUBERNETES_ENABLE_DRA=true and "
+        "read access to resourceslices)"
+    )
 
 
 def _others(question: Question, results: Results) -> str:
@@ -584,11 +716,27 @@ def _others(question: Question, results: Results) -> str:
     whose = f"the series are of {', '.join(named)}{more}. " if named else ""
     if question.resource != PODS:
         return f"{whose}Check what is scraped, and the labels in `resources` of the rule"
-    return (
-        f"{whose}Check that the pod is scraped. If these pods count the requests of others, as an "
-        "Ingress does, use a metric of `type: Object` for the Service or Ingress, or map the label "
-        "that names the served pod"
+    if any(_are_siblings(name, other) for name in question.names for other, _ in found):
+        return f"{whose}{_NOT_SELECTED}"
+    served = sorted(
+        {
+            each
+            for sample in results.get("present", ())
+            for each in sample.labels
+            if each.startswith(_EXPORTED) and each not in {_renamed(label), _renamed(namespace)}
+        }
     )
+    mapped = wording.names(served) if served else "the label that names the served object"
+    return (
+        f"{whose}If these pods count the requests of others, as an Ingress does, use a metric of "
+        f"`type: Object`, and map {mapped} in `resources` of the rule. Otherwise the requested pod "
+        "is not scraped"
+    )
+
+
+def _are_siblings(one: str, other: str) -> bool:
+    """Return whether the names are those of two pods of one workload, as far as names say it."""
+    return one != other and one.rpartition("-")[0] == other.rpartition("-")[0] != ""
 
 
 def _selector(question: Question, *, names: bool = False, namespace: bool = False) -> str:

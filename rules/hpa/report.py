@@ -128,10 +128,11 @@ def _advice(hpa: Autoscaler, decision: Decision, *, scales: bool) -> str:
         )
     if scales or not decision.limit:
         return "Nothing to do"
-    return {
-        "TooManyReplicas": "Raise maxReplicas to allow more",
-        "TooFewReplicas": "Lower minReplicas to allow fewer",
-    }.get(decision.limit, "Change spec.behavior to allow it")
+    if decision.limit == "TooFewReplicas":
+        return "Lower minReplicas to allow fewer" if hpa.minimum > 1 else "Nothing to do"
+    if decision.limit == "TooManyReplicas":
+        return "Raise maxReplicas to allow more"
+    return "Change spec.behavior to allow it"
 
 
 def _goal(decision: Decision, current: int) -> str:
@@ -273,7 +274,10 @@ def _proposal(proposed: Proposal, current: int) -> Iterator[str]:
 
 def _values(proposed: Proposal) -> str:
     metric = proposed.metric
-    return f"{metric.written(proposed.current)} of {metric.written(metric.value)}"
+    current = proposed.current
+    if proposed.items and proposal.total(metric, proposed.items) == proposal.LARGEST:
+        current = sum(proposed.items)  # the controller's own number is 9223372036854775807m
+    return f"{metric.written(current)} of {metric.written(metric.value)}"
 
 
 def _rules(rules: ScalingRules) -> str:

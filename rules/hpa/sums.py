@@ -7,6 +7,8 @@ from rules.hpa.proposal import Proposal, total
 from rules.query import nature
 from rules.quoting import counted
 
+_SHOWN = 3
+
 
 def doubt(proposed: Proposal) -> str:
     """Return why the sum of an external metric is not what its author wants; else empty.
@@ -16,18 +18,20 @@ def doubt(proposed: Proposal) -> str:
     metric, items = proposed.metric, proposed.items
     if items and min(items) < 0 and metric.target == "AverageValue":
         lowest = quantity.decimal(min(items))
-        what = f"is {lowest}" if len(items) == 1 else f"has an item of {lowest}"
-        return (
-            f"{metric.name} {what}: while the items are added up, Kubernetes 1.34 and later take a "
-            "sum below 0 for an overflow and scale to maxReplicas. Write clamp_min(..., 0) in "
-            "metricsQuery"
+        cure = (
+            "Kubernetes 1.34 and later take a sum below 0 for an overflow and scale towards "
+            "maxReplicas; older ones do not scale up. Write clamp_min(..., 0) in metricsQuery"
         )
+        if len(items) == 1:
+            return f"The value is below 0 ({lowest}): {cure}"
+        return f"{metric.name} has an item of {lowest}. While the items are added up, {cure}"
     if len(items) < 2:
         return ""
     found = nature.doubt_of_sum(metric.name, proposed.query)
-    number = counted(len(items), "item")
-    shown = f"{metric.name} is {quantity.decimal(total(metric, items))} as the sum of {number}"
-    return f"{shown}, but {found}" if found else ""
+    some = ", ".join(map(quantity.decimal, items[:_SHOWN])) + (", ..." if items[_SHOWN:] else "")
+    number = f"{counted(len(items), 'item')} ({some})"
+    shown = f"{metric.name} is {quantity.decimal(total(metric, items))}"
+    return f"{shown}: the controller adds {number}, but each is {found}" if found else ""
 
 
 def needs_query(proposed: Proposal) -> bool:

@@ -53,8 +53,8 @@ def doubt_of_sum(name: str, query: str = "") -> str:
     if not kind:
         return ""
     return (
-        f"by its {by} a {kind}, which no sum is. Select one item by `metric.selector`, or "
-        "aggregate to one in metricsQuery"
+        f"by its {by} a {kind}, and a sum of these is none. Select one item by `metric.selector`, "
+        "or aggregate to one in metricsQuery"
     )
 
 

@@ -66,10 +66,10 @@ RIGHT: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("--preset=gpu-gke-plugin", "no exporter is detected"),
     ),
     "08-external-sum-of-percentiles": (
-        ("without a selector adds up to 7", "by its name a percentile, which no sum is"),
+        ("without a selector adds up to 7", "by its name a percentile, and a sum of these is none"),
         (),
     ),
-    "08-external-sum-of-means": (("which no sum is",), ()),
+    "08-external-sum-of-means": (("and a sum of these is none",), ()),
     "10-ratio-as-average-value": (
         (
             f"out/values.yaml:8:19: warning: rules.external[0].metricsQuery: is a mean. {_RATIO}",
@@ -121,7 +121,7 @@ RIGHT: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
             "zone%3Dc\nno items\n",
             "in namespace llm has the value 9 (oldest sample: ",
             "Nothing to do",
-            'its other matchers and the metric selector; the query was `sum(queue{zone="c"',
+            'none with zone="c", which the query or the metric selector says',
             "busy is 7 of 5. busy: the selector `zone=b` has no effect",
         ),
         ("queue: the selector", "externalRules[0] (rules.yaml:7) does not use"),
@@ -286,6 +286,27 @@ RIGHT: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
             "c-quantity: '5 requests' is not a quantity",
         ),
         ("z-good",),
+    ),
+    "06-gke-tpu-own-rule": (("t-0: 50", "the pod uses no TPU"), ("no GPU",)),
+    "06-gke-tpu-honor-labels": (
+        ('no series `memory_used{make="nvidia"}`', "GKE's device plugin for TPUs"),
+        ("no series memory_used,",),
+    ),
+    "16-native-histogram-sum-and-count": (
+        ("so it has no series turn_seconds_count", "histogram_sum(", "[2m])))"),
+        ("write histogram_avg",),
+    ),
+    "18-service-behind-an-ingress": (
+        (
+            "v: 24999m",
+            "the label service of nginx_ingress_controller_requests is that of the scrape target",
+            "Map exported_service",
+        ),
+        ("KUBERNETES_ENABLE_DRA", "exporter's own pod"),
+    ),
+    "20-honor-labels-and-a-claim": (
+        ("v-0: 60", "1 of 2 series name no pod but the exporter's own", "KUBERNETES_ENABLE_DRA"),
+        (),
     ),
 }
 """Case -> words that its section has, and words that it does not have."""

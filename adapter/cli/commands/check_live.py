@@ -386,7 +386,7 @@ async def _cause(steps: local_backend.Steps) -> str:
         causes = (await steps.content()).causes
     except errors.ApiError as error:
         causes = error.causes
-    return causes[0].sentence if causes else ""
+    return causes[0].message if causes else ""
 
 
 async def _notes(prometheus: Prometheus, plan: Plan | ExternalPlan) -> tuple[tuple[str, ...], str]:

@@ -87,7 +87,10 @@ async def _replicas(prometheus: Prometheus) -> Sequence[Finding]:
 
 def _unreachable(error: errors.BackendError) -> Finding:
     status = error.status if isinstance(error, errors.Refused) else 0
-    if status in {401, 403, 407}:
+    if reachability.is_tenant_missing(error):
+        fact = f"Prometheus asks for a tenant ({status})"
+        cure = f"set X-Scope-OrgID in {reachability.setting(DEFAULT, 'header')}"
+    elif status in {401, 403, 407}:
         fact = f"Prometheus refuses the credentials ({status})"
         cure = f"set {reachability.credentials_setting(DEFAULT)}"
     elif status == 404:

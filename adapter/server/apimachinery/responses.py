@@ -270,7 +270,7 @@ def _status(error: ApiError) -> encoding.Document:
     details = error.details
     if error.causes and error.causes_visible:
         causes = [
-            {"reason": cause.reason.value, "message": cause.sentence} for cause in error.causes
+            {"reason": cause.reason.value, "message": cause.message} for cause in error.causes
         ]
         known = (details or {}).get("causes", ())
         details = {**(details or {}), "causes": [*known, *causes]}

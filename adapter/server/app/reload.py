@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 _INTERVAL = 10.0
 """Seconds between looks at the files: the kubelet takes a minute to bring a changed ConfigMap."""
-_KEPT = "the rules of before stay in use"
+_KEPT = "the previous rules stay in use"
 
 
 class Reload:
@@ -73,10 +73,10 @@ class Reload:
         return self._watcher.value
 
     def check(self) -> str:
-        """Report the files for /readyz. Never raises: the rules of before are served."""
+        """Report the files for /readyz. Never raises: the previous rules are served."""
         if self._reported:
             return errors.Degradation(f"{self._reported}; {_KEPT}")
-        return "as in their files"
+        return "the files are unchanged since they were loaded"
 
     def request(self) -> None:
         """Look at the files, the detected presets and the ConfigMaps soon."""

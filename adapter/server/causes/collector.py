@@ -138,8 +138,6 @@ class CauseCollector:
         if cause.reason is not Reason.NO_SERIES or cause.rule is None:
             return (cause,)
         found = await self._probes.of_rule(ruleset.rule(cause.rule), ruleset.presets)
-        if found and all(each.reason is Reason.OTHER_EXPORTER for each in found):
-            return (*found, cause)
         # Of one reason, both are as usual while everything starts.
         return tuple(
             replace(each, provisional=each.reason is cause.reason and cause.provisional)

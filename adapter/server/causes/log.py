@@ -99,7 +99,10 @@ class CauseLog:
             known.logged, known.requests = now, 0
         self._missing.move_to_end((subject, identity))
         if repeated or known.total == 0:
-            line = "; ".join(map(str, causes)) or "the metric appeared or disappeared just now"
+            line = (
+                "; ".join(f"{each.reason.value}: {each.sentence}" for each in causes)
+                or "the metric appeared or disappeared just now"
+            )
             if error is not None:
                 line += f": {type(error).__name__}: {error}"
             log.log(known.level, "%s: %s%s", subject, line[:_MAX_LINE], repeated)

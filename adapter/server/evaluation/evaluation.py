@@ -240,7 +240,7 @@ class Evaluation:
         """Return which rules are queried separately for each request, for /readyz."""
         demoted = self._demoted.rules(_now())
         if not demoted:
-            return "no query is replaced by separate ones"
+            return "requests share their queries"
         return errors.Degradation(
             f"{', '.join(demoted)}: queried separately for each request, see the log"
         )

@@ -107,7 +107,7 @@ class DetectedPresets:
         return tuple(self._absences) or (detect.DEFAULT,)
 
     def check(self) -> str:
-        """Report the presets for /readyz. Never raises: those of before are served."""
+        """Report the presets for /readyz. Never raises: the previous ones are used."""
         found = "detected" if self._absences else "no exporter is detected, so this is used"
         chosen = f"{', '.join(self.names)} ({found})"
         if self._condition.problem:

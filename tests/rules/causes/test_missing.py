@@ -313,13 +313,16 @@ CASES = {
 }
 
 
+INSTALL = "Correct the resource, or install its CustomResourceDefinition"
+
+
 @pytest.mark.parametrize(("known", "metric", "expected"), CASES.values(), ids=CASES)
 def test_the_causes_of_a_missing_custom_metric(known, metric, expected):
     causes = missing.of_metric(known, metric, PODS, {})
 
     assert [cause.reason.value for cause in causes] == [reason for reason, _ in expected]
     for cause, (_, part) in zip(causes, expected, strict=True):
-        assert part in cause.sentence
+        assert part in cause.message
 
 
 EXTERNAL = {
@@ -389,7 +392,7 @@ def test_the_causes_of_a_missing_external_metric(known, metric, expected):
 
     assert [cause.reason.value for cause in causes] == [reason for reason, _ in expected]
     for cause, (_, part) in zip(causes, expected, strict=True):
-        assert part in cause.sentence
+        assert part in cause.message
 
 
 def test_present_labels_are_reported_instead_of_those_that_the_relist_queried():
@@ -602,8 +605,8 @@ def test_a_path_of_the_wrong_scope_is_answered_with_the_right_path(resource, nam
     [
         ("pood", "the cluster has no resource pood; did you mean pods?"),
         ("nodess.apps", "the cluster has no resource nodess.apps; did you mean nodes?"),
-        ("widgets", "the cluster has no resource widgets"),
-        ("", 'the cluster has no resource ""'),
+        ("widgets", f"the cluster has no resource widgets. {INSTALL}"),
+        ("", f'the cluster has no resource "". {INSTALL}'),
     ],
 )
 def test_an_unknown_resource_gets_suggestions(resource, sentence):
@@ -619,7 +622,9 @@ def test_finished_objects_and_failing_queries_have_a_cause_on_one_line():
     assert str(finished) == (
         "NoObject: pod a in namespace default has succeeded or failed, so it has no current value"
     )
-    assert str(failed) == "NoQuery: rules.yaml: rules[0]: no such"
+    assert str(failed) == (
+        "NoQuery: rules.yaml: rules[0]: no such. Correct the rule or the selector"
+    )
 
 
 @pytest.mark.parametrize(

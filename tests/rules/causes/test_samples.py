@@ -56,7 +56,7 @@ TARGETS = vector(1, job="gpu", instance="x:1")
         ),
         (
             {**EMPTY, "answer": vector(1, pod="ns/a")},
-            Reason.LABELS_MISSING,
+            Reason.LABEL_DIFFERS,
             "the label pod is ns/a, which is not exactly the name a",
         ),
         (
@@ -65,7 +65,7 @@ TARGETS = vector(1, job="gpu", instance="x:1")
             "its query returned 2 native histograms for pods a, b",
         ),
         (
-            {**EMPTY, "excluded": vector(2)},
+            {**EMPTY, "excluded": (*vector(1), *vector(1))},
             Reason.NO_SAMPLE,
             "gpu_util has 2 series for pods a, b in namespace default, but not with the matchers",
         ),
@@ -84,7 +84,7 @@ TARGETS = vector(1, job="gpu", instance="x:1")
         (
             {**EMPTY, "last": vector(NOW - 60), "elsewhere": vector(1, ns="x")},
             Reason.SERIES_ENDED,
-            "with ns=x. If they are of the same pods, correct the namespace label in the scrape",
+            "with ns=x. If these are the same objects, correct the namespace label in the scrape",
         ),
         (
             {**EMPTY, "named": vector(3), "foreign": ()},
@@ -94,12 +94,12 @@ TARGETS = vector(1, job="gpu", instance="x:1")
         (
             {**EMPTY, "last": vector(NOW - 60), "present": vector(1, ns="default", container="a")},
             Reason.LABELS_MISSING,
-            "gpu_util names the objects in the label container now, and has no label pod",
+            "gpu_util names the objects in the label container now; these series have no label pod",
         ),
         (
             {**EMPTY, "present": vector(1, pod="dcgm-x", exported_pod="b")},
             Reason.EXPORTER_ONLY,
-            "exported_pod names the requested objects. Scrape with `honorLabels: true`",
+            "exported_pod names the requested objects. Map exported_pod in `resources`",
         ),
         (
             {**EMPTY, "named": vector(3), "present": vector(1, pod="c", other="a")},

@@ -428,7 +428,7 @@ def test_a_range_leads_to_what_the_bounds_allow() -> None:
         ("duty_cycle_current", "40", "450m", 10, "0 to 1, multiply by 100 in metricsQuery"),
         ("gpu_utilization", "700m", "63", 10, "its target 700m, a share of 1. Write the percenta"),
         ("gpu_utilization", "700m", "900m", 10, "Nothing to do"),
-        ("gpu_utilization", "700m", "0", 10, "Lower minReplicas to allow fewer"),
+        ("gpu_utilization", "700m", "0", 10, "Nothing to do"),
         ("requests_total", "5", "4k", 10, "a counter, which only rises. Compute a rate"),
         ("requests_waiting", "5", "4k", 1, "check that the target has the unit of the metric"),
         ("requests_waiting", "5", "12", 2, "Nothing to do"),
@@ -538,7 +538,7 @@ def test_the_sum_of_an_external_metric_is_said_and_a_negative_one_is_a_finding()
     observation, _ = read(known)
     assert verdict(observation) == (
         "default/gpu-hpa scales deployment/serving from 1 to 4 replicas, limited by how fast a "
-        "scale-up may be: External metric queue_length is 9223372036854775807m of 5. queue_length "
-        "is -3: while the items are added up, Kubernetes 1.34 and later take a sum below 0 for an "
-        "overflow and scale to maxReplicas. Write clamp_min(..., 0) in metricsQuery"
+        "scale-up may be: External metric queue_length is -3 of 5. The value is below 0 "
+        "(-3): Kubernetes 1.34 and later take a sum below 0 for an overflow and scale towards "
+        "maxReplicas; older ones do not scale up. Write clamp_min(..., 0) in metricsQuery"
     )

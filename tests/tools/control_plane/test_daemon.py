@@ -52,7 +52,7 @@ def test_exit_before_readiness_raises_with_the_end_of_the_log(tmp_path):
 def test_no_process_outlives_the_interpreter_that_started_it(tmp_path):
     script = (
         "import pathlib, sys, time\n"
-        "from tools.control_plane import test_daemon\n"
+        "from tests.tools.control_plane import test_daemon\n"
         "daemon = test_daemon.sleeper(pathlib.Path(sys.argv[1]))\n"
         "daemon.start()\n"
         "print(daemon.pid, flush=True)\n"

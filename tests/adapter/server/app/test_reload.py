@@ -106,7 +106,7 @@ async def test_the_signal_does_not_end_a_server_that_stops(
 
 async def test_changed_files_replace_the_rules_whole(served: Api, files: Files) -> None:
     assert await served.pods("default", "removed") == VALUE
-    assert "[+]reload ok: as in their files" in await checks(served)
+    assert "[+]reload ok: the files are unchanged since they were loaded" in await checks(served)
 
     files.write(first=rules("kept"), second=rules("added", factor=2))
 
@@ -143,7 +143,7 @@ async def test_files_with_errors_change_nothing_and_are_reported(
 
     async def is_reported() -> bool:
         (line,) = (each for each in (await checks(served)).splitlines() if "]reload" in each)
-        return message in line and "the rules of before stay in use" in line
+        return message in line and "the previous rules stay in use" in line
 
     await reloaded(is_reported)
     assert await served.pods("default", "removed") == VALUE
@@ -151,7 +151,9 @@ async def test_files_with_errors_change_nothing_and_are_reported(
     files.write(first=rules("kept"))
 
     async def is_mended() -> bool:
-        return "[+]reload ok: as in their files" in await checks(served)
+        return "[+]reload ok: the files are unchanged since they were loaded" in await checks(
+            served
+        )
 
     await reloaded(is_mended)
     assert await served.pods("default", "removed") == {}
@@ -214,7 +216,9 @@ async def test_detected_presets_are_in_use_where_the_command_line_has_auto(
 
         await reloaded(is_detected)
         assert "[+]presets ok: gpu-dcgm49 (detected)" in await checks(running)
-        assert "[+]reload ok: as in their files" in await checks(running)
+        assert "[+]reload ok: the files are unchanged since they were loaded" in await checks(
+            running
+        )
         assert await running.pods("default", names[0]) == VALUE
 
 

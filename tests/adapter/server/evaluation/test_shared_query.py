@@ -376,7 +376,7 @@ async def test_failure_is_shared_and_a_present_evaluation_is_not_used_after_it_e
             await shared.evaluation.values(pods(f"p{number}"))
 
     assert len(shared.client.queries) - failed <= 2
-    assert shared.evaluation.status() == "no query is replaced by separate ones"
+    assert shared.evaluation.status() == "requests share their queries"
 
 
 REFUSED_FOR_SEVERAL = entry_of(
@@ -395,7 +395,7 @@ async def test_refused_metric_selector_does_not_concern_other_requests(shared):
     for number in range(3, 6):
         await shared.milli(pods(f"p{number}", selector="gpu=0", entry=entry))
     assert shared.counted("refused") == 1
-    assert shared.evaluation.status() == "no query is replaced by separate ones"
+    assert shared.evaluation.status() == "requests share their queries"
 
     for number in range(3):
         await shared.milli(pods(f"p{number}", entry=entry))
@@ -429,7 +429,7 @@ async def test_too_large_result_without_names_is_replaced_by_one_with_names(
     assert 'sum(used{namespace!="",pod!=""}) by (pod,namespace)' in shared.client.queries
     assert "names are matched for" in caplog.text
     assert shared.counted("refused") == 1
-    assert shared.evaluation.status() == "no query is replaced by separate ones"
+    assert shared.evaluation.status() == "requests share their queries"
     before = len(shared.client.queries)
 
     assert list(await shared.milli(pods("p0", "p7"))) == ["p0", "p7"]

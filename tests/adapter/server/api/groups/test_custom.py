@@ -577,7 +577,7 @@ async def test_young_pods_are_left_out_of_a_list(aged, evaluation):
     assert cause.sentence.startswith("rules[0] (rules.yaml:")
     assert cause.sentence.endswith(
         "leaves out pods until they have been Ready for 60 s (`minPodAge`): "
-        "b, c in namespace default; the oldest has been for 59 s"
+        "b, c in namespace default; the oldest has been for 59 s. Wait, or lower `minPodAge`"
     )
 
 
@@ -597,7 +597,7 @@ async def test_a_list_of_young_pods_is_empty_and_has_the_cause(aged, objects, co
     ((_, (cause,)),) = collector.causes_visible
     assert cause.reason is Reason.POD_TOO_YOUNG
     assert cause.provisional
-    assert cause.sentence.endswith("none is Ready")
+    assert "none is Ready. Wait" in cause.sentence
 
 
 async def test_only_pods_have_an_age(aged):
