@@ -201,8 +201,8 @@ def notes(
     if (targets := _number(results, "targets")) > 1 and _adds_series(question.query):
         yield (
             f"there are {targets} targets for one pod, which report the same, and metricsQuery of "
-            f"{where} adds them. Scrape the pod once, or aggregate by `max by (pod, instance, ...)`"
-            " first"
+            f"{where} adds them. Scrape the pod once, or aggregate by "
+            "`max without (job, service, endpoint) (...)` first"
         )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -21,20 +23,24 @@ _REMEDIES: Mapping[str, str] = {
         f"with work on a multiprocessor.` to {_COUNTERS}"
     ),
 }
-_NOT_REPORTED = "The exporter does not report it, or metric_relabel_configs drops it"
+_NOT_REPORTED = "The exporter does not report this, or metric_relabel_configs drops it"
 _LATE = "Such series appear with the first request"
 _ENDPOINTS = (
     "SGLang needs --enable-metrics and llama.cpp --metrics; trtllm-serve has its metrics at "
     "/prometheus/metrics, NIM at /v1/metrics; TGI and TEI have none before their first request"
 )
-_MAPPING = (
-    "`-k` (DCGM_EXPORTER_KUBERNETES=true) and the host path /var/lib/kubelet/pod-resources; on GKE "
-    "also DCGM_EXPORTER_KUBERNETES_GPU_ID_TYPE=device-name; NVIDIA_RESOURCE_NAMES for resources "
-    "other than nvidia.com/gpu and nvidia.com/mig-*. GPUs of resource claims (DRA) need "
-    "KUBERNETES_ENABLE_DRA=true (chart: kubernetesDRA.enabled) and read access to resourceslices, "
-    "and from Kubernetes 1.34 on dcgm-exporter 4.8.3 or later. Without a claim, a container "
-    "without `limits: nvidia.com/gpu` is never mapped"
+_KUBELET = (
+    "without `-k` (DCGM_EXPORTER_KUBERNETES=true) and the host path /var/lib/kubelet/pod-resources "
+    "the exporter maps no GPU to a pod. On GKE it also needs "
+    "DCGM_EXPORTER_KUBERNETES_GPU_ID_TYPE=device-name; for resources other than nvidia.com/gpu and "
+    "nvidia.com/mig-*, NVIDIA_RESOURCE_NAMES. Containers without such a limit are not mapped"
 )
+_CLAIMS = (
+    "GPUs of resource claims (DRA) are mapped only with KUBERNETES_ENABLE_DRA=true (chart: "
+    "kubernetesDRA.enabled) and read access to resourceslices, and from Kubernetes 1.34 on "
+    "dcgm-exporter 4.8.3 or later"
+)
+_WORDS = re.compile(r"[^_:]+")
 _RELABEL = "relabel __meta_kubernetes_pod_node_name to `node` in the exporter's scrape config"
 
 
@@ -107,9 +113,8 @@ def on_pods(
         )
     elif generation.name.startswith("dcgm"):
         text = (
-            f"{observed}. Either no pod uses a GPU or used one recently: then run `presets detect` "
-            "again when one does. Or the exporter does not map GPUs to pods, which needs "
-            f"{_MAPPING}. Until then metrics exist for nodes only"
+            f"{observed}, so metrics exist for nodes only. If no pod uses a GPU or used one "
+            "recently, run `presets detect` again when one does. Otherwise:"
         )
     else:
         text = (
@@ -117,6 +122,9 @@ def on_pods(
             "GPUs to pods"
         )
     yield Finding(code="no-pods", text=text)
+    if generation.name.startswith("dcgm") and generation.preset != generations.NODE:
+        yield Finding(code="no-pods", text=_KUBELET)
+        yield Finding(code="no-pods", text=_CLAIMS)
 
 
 def on_fields(
@@ -152,21 +160,37 @@ def _missing(
     names: frozenset[str],
 ) -> Iterator[Finding]:
     """Yield a finding for each missing series with its own remedy, and one for all others."""
-    absent = sorted(generations.needed(fields) - names)
+    absent = sorted(
+        _as_reported(generation, each, names) for each in generations.needed(fields) - names
+    )
     others = [series for series in absent if series not in _REMEDIES]
     remedy = _LATE if generation.late else generation.advice or _NOT_REPORTED
     if generation.profiling:
-        remedy = f"Add to {_COUNTERS}"
+        remedy = f"Add this to {_COUNTERS}"
     groups = [[series] for series in absent if series in _REMEDIES] + ([others] if others else [])
     for group in groups:
         lost = [
-            f"{metric}_*" for metric, needed in fields.items() if not set(group).isdisjoint(needed)
+            f"{metric}_*"
+            for metric, needed in fields.items()
+            if any(_as_reported(generation, each, names) in group for each in needed)
         ]
         yield Finding(
             code=code,
             text=f"missing {', '.join(group)}: no {', '.join(lost)}. "
             f"{_REMEDIES.get(group[0], remedy)}",
         )
+
+
+def _as_reported(generation: Generation, series: str, names: frozenset[str]) -> str:
+    """Return the name of a missing series in the release whose other series are there."""
+    others = generation.other_names.get(series, ())
+    return max((series, *others), key=lambda name: max(_common(name, each) for each in names))
+
+
+def _common(one: str, other: str) -> int:
+    """Return the number of words at the beginning that are the same."""
+    pairs = zip(_WORDS.findall(one), _WORDS.findall(other), strict=False)
+    return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
 def on_server(
@@ -213,15 +237,16 @@ def on_targets(targets: int, ports: int) -> Iterator[Finding]:
     if targets > 1:
         yield Finding(
             code="several-targets",
-            text=f"{targets} targets for one pod: several jobs, Services or monitors scrape the "
-            "same port. Presets count it once; sums in rules of your own count it "
-            f"{targets} times, so scrape it once, or aggregate by `max by (pod, instance, ...)` "
-            "first",
+            text=f"{targets} targets for one port of a pod: several jobs, Services or monitors "
+            "scrape it, or these are the copies of an HA pair. Presets count it once. Sums in "
+            f"rules of your own count it {targets} times: scrape it once, deduplicate the pair (Thanos, "
+            "Mimir), or aggregate by `max without (job, service, endpoint, prometheus_replica) "
+            "(...)` first",
         )
     if ports > 1:
         yield Finding(
             code="several-ports",
-            text=f"{ports} targets for one pod, on different ports: presets add them up, which is "
+            text=f"series of one pod come from {ports} ports: presets add them up, which is "
             "right for engines or ranks with a port each. If a proxy or a runtime repeats the "
             "series of the engine, scrape only the engine",
         )

@@ -14,14 +14,15 @@ from rules.exporters import advice, generations
 from rules.exporters.advice import Finding
 from rules.exporters.generations import GENERATIONS, Generation
 
-Scheme = Literal["exported", "own names", "honored", "direct", "scraped"]
+Scheme = Literal["exported", "own names", "honored", "direct", "scraped", "repeated"]
 
 _SCHEMES: Mapping[Scheme, str] = {
     "exported": "`exported_pod`: scraped without honor_labels; `pod` is the exporter's own pod",
-    "own names": "`pod_name`: never clashes with target labels, with or without honor_labels",
-    "honored": "`pod`: scraped with honor_labels; idle GPUs have the exporter's own pod",
+    "own names": "`pod_name`: the same with and without honor_labels",
+    "honored": "`pod`: scraped with honor_labels; idle devices have the exporter's own, or none",
     "direct": "`pod`: the scrape config adds no `pod` of its own",
     "scraped": "`pod`: the pod that is scraped",
+    "repeated": "`pod`: the engine whose series it repeats, not the pod that is scraped",
 }
 DEFAULT = "gpu-dcgm"
 """Preset to use while nothing is detected: its metrics can be requested once series appear."""
@@ -244,7 +245,7 @@ def _server(generation: Generation, observations: Observations) -> DetectedExpor
     return DetectedExporter(
         generation=generation,
         release="",
-        schemes=("scraped",) if "pod" in labels else (),
+        schemes=tuple(_server_schemes(generation, labels, live & observations.honored)),
         nodes=(),
         metrics=tuple(_metrics(generation, names, presets)),
         presets=presets,
@@ -257,6 +258,14 @@ def _server(generation: Generation, observations: Observations) -> DetectedExpor
         ),
         provisional=False,
     )
+
+
+def _server_schemes(
+    generation: Generation, labels: frozenset[str], honored: frozenset[str]
+) -> Iterator[Scheme]:
+    """Yield how the series of a server name its pods; those of a gateway are of no pod."""
+    if "pod" in labels and not generation.external:
+        yield "repeated" if generation.repeats and honored else "scraped"
 
 
 def _labels(names: frozenset[str], labels: Mapping[str, frozenset[str]]) -> frozenset[str]:

@@ -20,11 +20,17 @@ _QUOTIENTS = "averages the quotients of series, in which each series counts the 
 
 RIGHT: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "01-double-scrape": (
-        ("v-0: 5\n", "v-0: 8\n", "v-0: 100\n", "proposes 1 replica", "2 targets for one pod"),
+        (
+            "v-0: 5\n",
+            "v-0: 8\n",
+            "v-0: 100\n",
+            "proposes 1 replica",
+            "2 targets for one port of a pod",
+        ),
         ("v-0: 10\n", "v-0: 16\n", "v-0: 200\n"),
     ),
     "01-ranks-on-two-ports": (
-        ("r-0: 7\n", "2 targets for one pod", "on different ports"),
+        ("r-0: 7\n", "2 targets for one port of a pod", "series of one pod come from 2 ports"),
         ("r-0: 14\n", "r-0: 4\n"),
     ),
     "01-own-rule-adds-two-scrapes": (

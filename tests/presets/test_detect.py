@@ -386,10 +386,10 @@ async def test_the_command_prints_findings_and_flags(
 
     out = capsys.readouterr().out
     assert code == 0
-    assert out.startswith("dcgm-exporter 2.x to 4.8 (DCGM_FI_*), 4.8.3 or later by its labels\n")
+    assert out.startswith("dcgm-exporter, 4.8.3 or later by its labels\n")
     assert "\n  pods     `exported_pod`: scraped without honor_labels" in out
     assert "\n  nodes    `hostname`\n" in out
-    assert "\n  metrics  memory_used_bytes\n" in out
+    assert "\n  metrics  memory_used_bytes_current\n" in out
     assert "  - missing DCGM_FI_DEV_GPU_UTIL: no duty_cycle_*. The default" in out
     assert out.endswith("\n  --preset=gpu-dcgm\n")
     assert max(map(len, out.splitlines())) <= 100

@@ -281,7 +281,10 @@ async def test_a_server_is_detected(pod: str, scraped: prometheus.Prometheus) ->
     report = await detected(scraped, *labels_of(pod))
 
     assert codes(report) == FINDINGS[pod]
-    assert all(each.schemes == ("scraped",) for each in report.exporters)
+    assert all(
+        each.schemes == (() if each.generation.external else ("scraped",))
+        for each in report.exporters
+    )
     file = PODS[pod][0]
     if file in SERVERS:
         assert report.presets == (SERVERS[file].preset,)

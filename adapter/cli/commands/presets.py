@@ -97,14 +97,18 @@ async def _observe(flags: settings.Prometheus) -> detect.Report:
 
 def _lines(report: detect.Report) -> Iterator[str]:
     for sighting in report.exporters:
-        release = f", {sighting.release} by its labels" if sighting.release else ""
-        yield f"{sighting.generation.title}{release}"
+        yield (
+            f"dcgm-exporter, {sighting.release} by its labels"
+            if sighting.release
+            else sighting.generation.title
+        )
         for label in sighting.pods:
             yield from wrapped("  pods     ", label)
         if sighting.nodes:
             yield f"  nodes    `{sighting.nodes[0]}`"
         if sighting.metrics:
-            yield from wrapped("  metrics  ", ", ".join(sighting.metrics))
+            names = (f"{each}_current" for each in sighting.metrics)
+            yield from wrapped("  metrics  ", ", ".join(names))
         for finding in sighting.findings:
             yield from wrapped("  - ", finding.text)
         yield ""

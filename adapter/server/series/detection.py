@@ -11,7 +11,7 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NoReturn
 
 from adapter import errors, telemetry
@@ -20,6 +20,7 @@ from adapter.clients.prometheus import Prometheus
 from adapter.server.series.lister import Lister
 from rules import promql
 from rules.exporters import detect, generations
+from rules.exporters.detect import Report
 
 log = logging.getLogger(__name__)
 
@@ -100,6 +101,8 @@ class DetectedPresets:
         """Names in the index at the last detection."""
         self._condition = Condition()
         self._logged: tuple[str, ...] = ()
+        self._unread: tuple[str, ...] = ()
+        """Titles of what was found if no preset reads any of it."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -108,8 +111,14 @@ class DetectedPresets:
 
     def check(self) -> str:
         """Report the presets for /readyz. Never raises: the previous ones are used."""
+        used = ", ".join(self.names)
+        if self._unread and not self._condition.problem:
+            return errors.Degradation(
+                f"no preset reads what is found ({', '.join(self._unread)}); {used} is used "
+                "meanwhile, without series"
+            )
         found = "detected" if self._absences else "no exporter is detected, so this is used"
-        chosen = f"{', '.join(self.names)} ({found})"
+        chosen = f"{used} ({found})"
         if self._condition.problem:
             since = utc(self._condition.began)
             return errors.Degradation(f"{self._condition.problem} since {since}; in use: {chosen}")
@@ -135,13 +144,30 @@ class DetectedPresets:
         report = detect.analyze(observations)
         self._absences = detect.absences(report, self._absences, self._monotonic())
         self._indexed = frozenset(observations.indexed)
+        unread = tuple(each.generation.title for each in report.exporters if not each.presets)
+        self._unread = () if report.presets else unread
         if self.names != self._logged:
             self._logged = self.names
-            found = [each.generation.title for each in report.exporters]
-            reason = "; ".join(report.sentences)
-            if report.presets:
-                reason = f"found {', '.join(found)}"
-            log.warning("--preset=auto: using %s: %s", _flags(self.names), reason)
+            self._log(report, unread)
+
+    def _log(self, report: Report, unread: Sequence[str]) -> None:
+        """Log which presets are used, and why."""
+        used = _flags(self.names)
+        if report.presets:
+            found = ", ".join(each.generation.title for each in report.exporters if each.presets)
+            more = f"; no preset reads {', '.join(unread)}" if unread else ""
+            if detect.DEFAULT in self.names and detect.DEFAULT not in report.presets:
+                more += f"; --preset={detect.DEFAULT} is for pods to come"
+            log.info("--preset=auto: using %s: found %s%s", used, found, more)
+        elif unread:
+            log.warning(
+                "--preset=auto: no preset reads what is found (%s): write rules, and load them "
+                "with --config. Until then %s is used",
+                ", ".join(unread),
+                used,
+            )
+        else:
+            log.warning("--preset=auto: using %s: %s", used, "; ".join(report.sentences))
 
     async def run(self, changed: Callable[[], None]) -> NoReturn:
         """Detect periodically until cancelled; call `changed` when `names` changes."""

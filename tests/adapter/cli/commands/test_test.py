@@ -109,7 +109,7 @@ def test_a_failure_shows_what_was_expected_the_query_and_the_cause(run: Run) -> 
     ]
     assert "    got       no value\n    cause     WrongName: no rule produces a metric" in second
     assert "did you mean utilization (of namespaces, pods)?" in second
-    assert "cause     NoSeries: rules[0] (rules.yaml:3) produces it, but Prometheus had" in third
+    assert "cause     NoSeries: rules[0] (rules.yaml:3) produces it, but Prometheus has" in third
     assert "cause     NotScraped: rules[0] (rules.yaml:3): 2 series of gpu_util have the" in fourth
     assert '    got       {queue="x"}: 7, {queue="y"}: 8\n' in fifth
     assert "cause     labelSelector: queue>1 is not supported, because" in last
