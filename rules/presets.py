@@ -13,6 +13,11 @@ FILE = "preset "
 _SUFFIX = ".yaml"
 
 
+def is_preset(file: str) -> bool:
+    """Return whether a preset has this name where others have the name of their file."""
+    return file.startswith(FILE)
+
+
 def names() -> tuple[str, ...]:
     """Return the names of all presets, sorted."""
     return tuple(sorted(each.name.removesuffix(_SUFFIX) for each in _files()))

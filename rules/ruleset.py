@@ -188,7 +188,7 @@ class RuleSet:
         """The presets that rules are from."""
         files = {rule.config.where.file for rule in self.all}
         return frozenset(
-            file.removeprefix(presets.FILE) for file in files if file.startswith(presets.FILE)
+            file.removeprefix(presets.FILE) for file in files if presets.is_preset(file)
         )
 
 
@@ -216,7 +216,7 @@ def compile(  # noqa: A001 (ruleset.compile reads as re.compile does)
     configs = [config for _, (config, _) in parsed if config is not None]
     problems = [problem for _, (_, found) in parsed for problem in found]
     resource_rules = [each.resource_rules for each in configs if each.resource_rules]
-    own = [each for each in resource_rules if not each.where.file.startswith(presets.FILE)]
+    own = [each for each in resource_rules if not presets.is_preset(each.where.file)]
     resource_rules = own or resource_rules  # those of files replace those of presets
     for repeated in resource_rules[1:]:
         message = f"already set in {resource_rules[0].where.file}: remove one of the two"

@@ -188,7 +188,7 @@ def notes(
     if metric_selector and not question.rule.selects:
         yield (
             f"the selector {wording.code(metric_selector)} has no effect, because metricsQuery of "
-            f"{where} does not use <<.LabelMatchers>>"
+            f"{where} does not use <<.LabelMatchers>>. {wording.MATCHED}"
         )
     if "before" in results and not results["before"] and (series := _number(results, "series")):
         seconds = interval(results, now)

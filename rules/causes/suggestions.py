@@ -13,7 +13,7 @@ from rules import presets, ruleset
 from rules.causes import candidates, wording
 from rules.causes.inventory import Inventory
 from rules.kinds import GroupResource
-from rules.query.catalog import Catalog, Entry
+from rules.query.catalog import Catalog, Entry, Series
 from rules.ruleset import CompiledRule
 
 _MAX_LENGTH = 250
@@ -73,8 +73,20 @@ def _neighbours(name: str, known: Iterable[str], key: Callable[[str], str]) -> l
 
 def _series_name(inventory: Inventory, rules: Sequence[CompiledRule], metric: str) -> str:
     """Suggest the metric of a rule if `metric` is the name of one of its series."""
+    return of_series(rules, metric, inventory.series)
+
+
+def of_series(
+    rules: Iterable[CompiledRule],
+    metric: str,
+    listed: Callable[[CompiledRule], Iterable[Series]] = lambda _: (),
+) -> str:
+    """Suggest the metric of a rule if `metric` is the name of one of its series.
+
+    `listed` returns the series that a relist found for a rule.
+    """
     for rule in rules:
-        series = (rule.pinned_series, *(each.name for each in inventory.series(rule)))
+        series = (rule.pinned_series, *(each.name for each in listed(rule)))
         same = next((each for each in series if candidates.matches_name(rule, metric, each)), None)
         name = rule.metric(same) if same is not None else None
         if name is not None:
@@ -151,6 +163,31 @@ def _preset(metric: str, resource: GroupResource | None, names: Collection[str])
     )
 
 
+def of_preset_series(metric: str) -> str:
+    """Suggest the metric of a preset if `metric` is the name of one of its series."""
+    found: dict[str, list[str]] = {}
+    for name, rule, preset in _preset_rules():
+        if rule.pinned_series == metric:
+            found.setdefault(name, []).append(preset)
+    if not found:
+        return ""
+    name, those = next(iter(found.items()))
+    exposed = "preset {} exposes" if len(those) == 1 else "presets {} expose"
+    shown = exposed.format(wording.names(those))
+    return f"; that is the name of a series, which the {shown} as {name}"
+
+
+@functools.cache
+def _preset_rules() -> tuple[tuple[str, CompiledRule, str], ...]:
+    """Return the rules of all presets that fix the name of their metric: name, rule and preset."""
+    return tuple(
+        (name, rule, preset)
+        for preset in presets.names()
+        for rule in ruleset.load([(preset, presets.text(preset))]).rules
+        if (name := candidates.fixed_name(rule))
+    )
+
+
 @functools.cache
 def preset_metrics() -> Mapping[str, tuple[str, ...]]:
     """Return the metrics that presets name, each with the presets that have it.
@@ -158,10 +195,8 @@ def preset_metrics() -> Mapping[str, tuple[str, ...]]:
     The first call takes 0.5 s: a server makes it in a thread.
     """
     found: dict[str, tuple[str, ...]] = {}
-    for preset in presets.names():
-        rules = ruleset.load([(preset, presets.text(preset))]).rules
-        for name in dict.fromkeys(filter(None, map(candidates.fixed_name, rules))):
-            found[name] = (*found.get(name, ()), preset)
+    for name, preset in dict.fromkeys((name, preset) for name, _, preset in _preset_rules()):
+        found[name] = (*found.get(name, ()), preset)
     return found
 
 

@@ -15,6 +15,9 @@ _MAX_LENGTH = 200
 _MAX_NAMES = 20
 _SINGULAR = {PODS: "pod", NODES: "node", NAMESPACES: "namespace"}
 
+MATCHED = "Write <<.Series>>{<<.LabelMatchers>>}"
+"""What to do with a query that ignores the selector of a request."""
+
 
 def printable(text: str) -> str:
     """Return a name for a sentence: truncated, and quoted if empty, unprintable or with blanks."""

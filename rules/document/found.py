@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from rules.document import config, nodes
 from rules.document.yaml import MappingNode, Scalar
-from rules.errors import Problem
+from rules.errors import Problem, Severity
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +86,7 @@ class Arguments:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HpaTarget:
-    """The target of one metric of an HPA, whose values are quantities."""
+    """The target of one custom or external metric of an HPA."""
 
     title: str
     """The HPA."""
@@ -97,15 +97,20 @@ class HpaTarget:
     averaged: bool
     """Whether `value` is that of averageValue, which the controller then takes."""
     value: str
+    """Empty if the target has neither value nor averageValue."""
     selects: bool
     """Whether the metric has a selector."""
     file: str
     line: int
 
+    def problem(self, severity: Severity, message: str) -> Problem:
+        """Return an error or a warning about the target."""
+        message = f"{self.title}: {message}"
+        return Problem(severity=severity, message=message, file=self.file, line=self.line)
+
     def warning(self, message: str) -> Problem:
         """Return a warning about the target."""
-        message = f"{self.title}: {message}"
-        return Problem(severity="warning", message=message, file=self.file, line=self.line)
+        return self.problem("warning", message)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

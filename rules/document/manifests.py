@@ -71,15 +71,14 @@ def _targets(document: MappingNode, file: str) -> Iterator[HpaTarget]:
         source = nodes.mapping(metric, kind.lower())
         target = nodes.mapping(source, "target")
         average = nodes.text(target, "averageValue")
-        value = average or nodes.text(target, "value")
-        if name := value and nodes.text(nodes.mapping(source, "metric"), "name"):
+        if name := nodes.text(nodes.mapping(source, "metric"), "name"):
             yield HpaTarget(
                 title=nodes.title(document),
                 metric=name,
                 external=kind == "External",
                 type=nodes.text(target, "type"),
                 averaged=bool(average),
-                value=value,
+                value=average or nodes.text(target, "value"),
                 selects="selector" in nodes.mapping(source, "metric").entries,
                 file=file,
                 line=target.line,

@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 
-from rules import connection
+from rules import connection, presets
 from rules.document.config import Override
+from rules.document.found import HpaTarget
 from rules.document.where import Where
 from rules.errors import Problem
 from rules.exporters import generations
 from rules.kinds import NAMESPACES, Kinds
-from rules.lint import check_queries
+from rules.lint import check_hpas, check_queries
 from rules.mapping import BoundMapping
 from rules.ruleset import CompiledRule, RuleSet
 from rules.syntax import Matcher
@@ -49,10 +50,11 @@ _Earlier = dict[object, list[tuple[CompiledRule, frozenset[object]]]]
 """Result of `_naming` -> the earlier rules with this result, each with its resources."""
 
 
-def warnings(ruleset: RuleSet) -> tuple[Problem, ...]:
+def warnings(ruleset: RuleSet, targets: Sequence[HpaTarget] = ()) -> tuple[Problem, ...]:
     """Return all warnings that are not in `ruleset.problems`, in the order of the rules.
 
-    No cluster is needed: resources are those that every cluster has.
+    `targets` are those of known HPAs. No cluster is needed: resources are those that every cluster
+    has. Rules of presets have no warnings, because a user cannot edit them.
     """
     kinds = Kinds.builtin()
     problems: list[Problem] = list(_sources(ruleset))
@@ -61,6 +63,9 @@ def warnings(ruleset: RuleSet) -> tuple[Problem, ...]:
         earlier: _Earlier = {}
         for rule in section:
             bound = rule.mapping.bind(kinds)
+            if presets.is_preset(rule.config.where.file):
+                problems += _duplicate(rule, bound, earlier)
+                continue
             problems += _unknown_resources(rule.config.where, bound, kinds)
             problems += _broad_selector(rule)
             problems += _old_name(rule, pinned)
@@ -69,13 +74,15 @@ def warnings(ruleset: RuleSet) -> tuple[Problem, ...]:
                 problems += _custom(rule, bound, kinds)
             else:
                 problems += _external(rule, bound)
-            problems += check_queries.check_rule(rule, bound)
+            of_rule = [each for each in targets if check_hpas.requests(each, rule)]
+            problems += check_queries.check_rule(rule, bound, of_rule)
             problems += _duplicate(rule, bound, earlier)
-    if ruleset.resource_rules:
-        for each in (ruleset.resource_rules.cpu, ruleset.resource_rules.memory):
+    usage = ruleset.resource_rules
+    if usage and not presets.is_preset(usage.cpu.config.where.file):
+        for each in (usage.cpu, usage.memory):
             bound = each.mapping.bind(kinds)
             problems += _unknown_resources(each.config.where, bound, kinds)
-        problems += check_queries.check_resource_rules(ruleset.resource_rules, kinds)
+        problems += check_queries.check_resource_rules(usage, kinds)
     return tuple(problems)
 
 
@@ -284,6 +291,9 @@ def _duplicate(compiled: CompiledRule, bound: BoundMapping, earlier: _Earlier) -
     rivals = earlier.setdefault(_naming(compiled), [])
     for other, theirs in rivals:
         if not (resources & theirs) or (rule.merge and other.config.merge):
+            continue
+        files = (rule.where.file, other.config.where.file)
+        if all(map(presets.is_preset, files)):
             continue
         custom = compiled.section == "rules"
         shared = f" of {', '.join(sorted(map(str, resources & theirs)))}" if custom else ""

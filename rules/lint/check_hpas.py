@@ -1,4 +1,4 @@
-"""Warnings about HPAs: shapes that the API server refuses, and metrics that no rule produces.
+"""Problems of HPAs: shapes that the API server refuses, and metrics that no rule produces.
 
 `rules.hpa.units` judges the units of targets.
 """
@@ -12,13 +12,16 @@ from rules.causes import candidates, suggestions, wording
 from rules.document import nodes
 from rules.document.found import HpaTarget, Manifest
 from rules.document.yaml import MappingNode, Node, Scalar
-from rules.errors import Problem, QuantityError
+from rules.errors import Problem, QuantityError, Severity
 from rules.kinds import Kinds
-from rules.ruleset import RuleSet
+from rules.ruleset import CompiledRule, RuleSet
 
 KIND = "HorizontalPodAutoscaler"
-_ENDED: Mapping[str, str] = {"autoscaling/v2beta1": "1.25", "autoscaling/v2beta2": "1.26"}
-"""Version of the API -> the release of Kubernetes that serves it no longer."""
+_ENDED: Mapping[str, tuple[str, str]] = {
+    "autoscaling/v2beta1": ("1.25", ", where a metric has the keys metric.name and target"),
+    "autoscaling/v2beta2": ("1.26", ", which has the same keys"),
+}
+"""Version of the API -> the release of Kubernetes that serves it no longer; what v2 changes."""
 _SERVED = ("autoscaling/v1", "autoscaling/v2")
 _SOURCES: Mapping[str, str] = {
     "Pods": "pods",
@@ -38,39 +41,62 @@ _TARGETS: Mapping[str, tuple[str, ...]] = {
 """Type of a metric -> the keys of its target of which it needs one."""
 
 
-def shape(manifest: Manifest) -> Iterator[Problem]:
-    """Yield a warning for each part of an HPA that the API server does not accept."""
+_LIMITS: Mapping[str, tuple[int, int]] = {
+    "stabilizationWindowSeconds": (0, 3600),
+    "periodSeconds": (1, 1800),
+}
+"""Key of `behavior` -> the lowest and the highest number of seconds."""
 
-    def warning(node: Node, message: str) -> Problem:
+
+def shape(manifest: Manifest) -> Iterator[Problem]:
+    """Yield an error for each part of an HPA that the API server refuses.
+
+    It accepts a wrong API version of a scaled or described object, which the controller does not
+    find; that is a warning.
+    """
+
+    def error(node: Node, message: str, severity: Severity = "error") -> Problem:
         text = f"{manifest.title}: {message}"
-        return Problem(severity="warning", message=text, file=manifest.file, line=node.line)
+        return Problem(severity=severity, message=text, file=manifest.file, line=node.line)
 
     document, version = manifest.node, nodes.text(manifest.node, "apiVersion")
     if version in _ENDED:
-        yield warning(
+        release, change = _ENDED[version]
+        yield error(
             document,
-            f"{version} is not served since Kubernetes {_ENDED[version]}, so the API server "
-            "refuses it. Write it for autoscaling/v2, whose metrics have the keys metric.name and "
-            "target",
+            f"{version} is not served since Kubernetes {release}, so the API server refuses it. "
+            f"Write autoscaling/v2{change}",
         )
         return
     if version not in _SERVED:
-        yield warning(document, f"no API server serves {version}. Write autoscaling/v2")
+        yield error(document, f"no API server serves {version}. Write autoscaling/v2")
         return
     spec = nodes.mapping(document, "spec")
     target = nodes.mapping(spec, "scaleTargetRef")
     if message := _wrong_group(target):
-        yield warning(target, f"scaleTargetRef: {message}")
+        yield error(target, f"scaleTargetRef: {message}", "warning")
     low, high = _integer(spec, "minReplicas"), _integer(spec, "maxReplicas")
     if low is not None and high is not None and low > high:
-        yield warning(spec, f"minReplicas {low} is above maxReplicas {high}, which is refused")
+        yield error(spec, f"minReplicas {low} is above maxReplicas {high}")
     for index, metric in enumerate(nodes.mappings(nodes.items(spec, "metrics"))):
         for message in _metric(metric):
-            yield warning(metric, f"metrics[{index}]: {message}")
+            yield error(metric, f"metrics[{index}]: {message}")
+        if message := _wrong_group(_described(metric)):
+            yield error(metric, f"metrics[{index}]: describedObject: {message}", "warning")
     for direction in ("scaleUp", "scaleDown"):
         rules = nodes.mapping(nodes.mapping(spec, "behavior"), direction)
         if message := _tolerance(nodes.text(rules, "tolerance")):
-            yield warning(rules, f"behavior.{direction}.tolerance {message}")
+            yield error(rules, f"behavior.{direction}.tolerance {message}")
+        for part in (rules, *nodes.mappings(nodes.items(rules, "policies"))):
+            for message in _seconds(part):
+                yield error(part, f"behavior.{direction}: {message}")
+
+
+def _seconds(part: MappingNode) -> Iterator[str]:
+    for key, (low, high) in _LIMITS.items():
+        value = _integer(part, key)
+        if value is not None and not low <= value <= high:
+            yield f"{key} {value} is not between {low} and {high}"
 
 
 def _metric(metric: MappingNode) -> Iterator[str]:
@@ -93,8 +119,10 @@ def _metric(metric: MappingNode) -> Iterator[str]:
             f"selector is the text {wording.printable(selector.value.text)}, and must be a mapping:"
             " {matchLabels: {KEY: VALUE}}"
         )
-    if message := _wrong_group(nodes.mapping(source, "describedObject")):
-        yield f"describedObject: {message}"
+
+
+def _described(metric: MappingNode) -> MappingNode:
+    return nodes.mapping(nodes.mapping(metric, "object"), "describedObject")
 
 
 def _wrong_group(reference: MappingNode) -> str:
@@ -122,20 +150,44 @@ def _tolerance(text: str) -> str:
     return f"is {text}, and must not be negative" if value < 0 else ""
 
 
+def requests(target: HpaTarget, rule: CompiledRule) -> bool:
+    """Return whether an HPA may request a metric of the rule."""
+    same_api = target.external == (rule.section == "externalRules")
+    return same_api and candidates.may_produce(rule, target.metric)
+
+
 def unproduced(targets: Iterable[HpaTarget], ruleset: RuleSet) -> Iterator[Problem]:
     """Yield a warning for each metric that no rule produces, and for selectors without effect."""
     for target in targets:
         rules = ruleset.external if target.external else ruleset.rules
-        makers = [each for each in rules if candidates.may_produce(each, target.metric)]
+        makers = [each for each in rules if requests(target, each)]
         if not makers:
-            known = {name for each in rules if (name := candidates.fixed_name(each)) is not None}
-            near = wording.did_you_mean(suggestions.similar_names(target.metric, known))
             kind = "external rule" if target.external else "rule"
             yield target.warning(
-                f"no {kind} in these files produces {wording.printable(target.metric)}{near}"
+                f"no {kind} in these files and presets produces "
+                f"{wording.printable(target.metric)}{_instead(target, ruleset)}"
             )
         elif target.selects and not any(each.selects for each in makers):
             yield target.warning(
                 f"the selector of {wording.printable(target.metric)} has no effect, because "
-                f"metricsQuery of {makers[0].config.where} does not use <<.LabelMatchers>>"
+                f"metricsQuery of {makers[0].config.where} does not use <<.LabelMatchers>>. "
+                f"{wording.MATCHED}"
             )
+
+
+def _instead(target: HpaTarget, ruleset: RuleSet) -> str:
+    """Return what to request instead, as the end of a sentence; empty without a suggestion."""
+    rules, others = ruleset.rules, ruleset.external
+    advice = "makes an external metric of this name. Use type External"
+    if target.external:
+        rules, others = others, rules
+        advice = "makes a metric of objects of this name. Use type Pods or Object"
+    other = next((each for each in others if candidates.must_produce(each, target.metric)), None)
+    if other is not None:
+        return f", but {other.config.where} {advice}"
+    known = {name for each in rules if (name := candidates.fixed_name(each)) is not None}
+    return (
+        suggestions.of_series(rules, target.metric)
+        or suggestions.of_preset_series(target.metric)
+        or wording.did_you_mean(suggestions.similar_names(target.metric, known))
+    )

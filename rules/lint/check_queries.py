@@ -10,6 +10,8 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from rules import patterns, promql
+from rules.causes import wording
+from rules.document.found import HpaTarget
 from rules.document.where import Where
 from rules.errors import (
     MAX_PROBLEMS,
@@ -26,7 +28,7 @@ from rules.mapping import BoundMapping
 from rules.query import nature
 from rules.query.clauses import CHOOSES_SAMPLES
 from rules.ruleset import CompiledResourceRules, CompiledRule, uses
-from rules.syntax import Aggregation, Expression, VectorSelector, bare, walk
+from rules.syntax import Aggregation, Call, Expression, VectorSelector, bare, walk
 from rules.template import Template
 
 _EQUALS_LABEL_VALUES = re.compile(
@@ -35,6 +37,8 @@ _EQUALS_LABEL_VALUES = re.compile(
 _OBJECTS = ("a", "a|b")
 """Values of the labels in a rendering: one object, and several."""
 _CLUSTER_SCOPED = frozenset((NAMESPACES, NODES, GroupResource("", "persistentvolumes")))
+_WITHOUT = re.compile(r"\bwithout\s*\([^)]*\)")
+"""Lists of labels that an aggregation drops."""
 _MAX_LABELS = 20
 """Labels for which a rule's query is rendered and parsed; rules of practice have 9."""
 ANY_SERIES = "series"
@@ -42,8 +46,13 @@ ANY_SERIES = "series"
 _BUCKETS_OF_SERIES = re.compile(r"<<-?\s*\.Series\s*-?>>_bucket")
 
 
-def check_rule(compiled: CompiledRule, bound: BoundMapping) -> Iterator[Problem]:
-    """Yield the warnings about `metricsQuery`; `bound` is the rule's mapping."""
+def check_rule(
+    compiled: CompiledRule, bound: BoundMapping, targets: Sequence[HpaTarget] = ()
+) -> Iterator[Problem]:
+    """Yield the warnings about `metricsQuery`; `bound` is the rule's mapping.
+
+    `targets` are those of the HPAs that request a metric of the rule, if any are known.
+    """
     where, query = compiled.config.where, compiled.query
     if not query.source:
         return  # reported when the file was read
@@ -52,24 +61,22 @@ def check_rule(compiled: CompiledRule, bound: BoundMapping) -> Iterator[Problem]
     expressions = list(_parsed(renderings))
     if message := _unusable(query, renderings):
         yield where.warning("metricsQuery", message)
-    if not uses(query, "LabelMatchers") and (message := _unmatched(compiled, bound, expressions)):
+    if not uses(query, "LabelMatchers") and (
+        message := _unmatched(compiled, bound, expressions, targets)
+    ):
         yield where.warning("metricsQuery", message)
-    if compiled.section == "externalRules" and (what := _mean(expressions)):
-        remedy = "Use type Value" + (", or sum here" if "average" in what else "")
-        yield where.warning(
-            "metricsQuery",
-            f"{what}. With target type AverageValue, an HPA divides it by the number of replicas "
-            f"and rarely scales above two. {remedy}",
-        )
+    external = compiled.section == "externalRules"
+    if external and (message := _divided(expressions, targets)):
+        yield where.warning("metricsQuery", message)
     if compiled.section == "rules" and not uses(query, "GroupBy", "GroupBySlice"):
-        dropped = _dropped(compiled, bound, labels)
-        if dropped and any(map(_drops_labels, expressions)):
-            described = ", ".join(map(str, bound.associations(dropped)))
+        dropped = _dropped(compiled, bound, labels, expressions)
+        if dropped:
+            described = " or ".join(map(str, bound.associations(dropped)))
             yield where.warning(
                 "metricsQuery",
-                f"aggregates without <<.GroupBy>> and drops the label {', '.join(dropped)}: no "
-                f"sample names one of {described}, and requests for them get 404 "
-                "or an empty list. Aggregate by (<<.GroupBy>>)",
+                f"aggregates without <<.GroupBy>> and drops the label{'s' * (len(dropped) > 1)} "
+                f"{' and '.join(dropped)}: no value can be assigned to {described}, and requests "
+                "for them get 404 or an empty list. Aggregate by (<<.GroupBy>>)",
             )
     pods = frozenset(bound.labels(PODS))
     # An HPA requests one namespace, and one object of other kinds.
@@ -85,8 +92,9 @@ def check_rule(compiled: CompiledRule, bound: BoundMapping) -> Iterator[Problem]
     for series in _rated(expressions):
         if gauges.is_gauge(series):
             yield where.warning("metricsQuery", gauges.warning(series))
-    every = itertools.chain(*map(counters.problems, expressions), *map(means.problems, expressions))
-    for message in dict.fromkeys(every):
+    of_counters = itertools.chain.from_iterable(map(counters.problems, expressions))
+    of_means = (means.problems(each, external=external) for each in expressions)
+    for message in dict.fromkeys(itertools.chain(of_counters, *of_means)):
         yield where.warning("metricsQuery", message)
     yield from _unlike_series(compiled)
     averaged = compiled.section == "rules" and compiled.config.aggregate == "avg"
@@ -226,7 +234,10 @@ def _resource_query(
 
 
 def _unmatched(
-    compiled: CompiledRule, bound: BoundMapping, expressions: Sequence[Expression]
+    compiled: CompiledRule,
+    bound: BoundMapping,
+    expressions: Sequence[Expression],
+    targets: Sequence[HpaTarget],
 ) -> str:
     """Return the warning about a template without `<<.LabelMatchers>>`; empty if it needs none.
 
@@ -234,7 +245,12 @@ def _unmatched(
     """
     external = compiled.section == "externalRules"
     if external and compiled.config.resources.namespaced is False:
-        return ""
+        # A scalar is one value for everybody on purpose, as `migrate` writes it for KEDA's queries.
+        # Of known HPAs, `check_hpas` warns about each selector.
+        read = any(True for each in expressions for _ in _selectors(each))
+        if targets or not read or any(map(_is_of_scalar, expressions)):
+            return ""
+        return f"does not use <<.LabelMatchers>>: the metric selector is ignored. {wording.MATCHED}"
     namespace = set(bound.labels(NAMESPACES))
     selectors = [each for expression in expressions for each in _selectors(expression)]
     if any(
@@ -247,29 +263,36 @@ def _unmatched(
         return ""
     if external:
         return (
-            "does not use <<.LabelMatchers>>: the namespace and selector are ignored, and every "
-            "namespace gets the same series. Set namespaced: false if that is intended"
+            "does not use <<.LabelMatchers>>: the namespace and the metric selector are ignored, "
+            f"and every namespace gets the same series. {wording.MATCHED}, and for values of the "
+            "whole cluster set namespaced: false"
         )
     resources = bound.associations(_resource_labels(compiled, bound))
     if resources and all(each in _CLUSTER_SCOPED for each in resources):
         return ""
     return (
         "does not use <<.LabelMatchers>>: objects of the same name in other namespaces get the "
-        "same value, and the metric selector is ignored. Write <<.Series>>{<<.LabelMatchers>>}"
+        f"same value, and the metric selector is ignored. {wording.MATCHED}"
     )
 
 
-def _dropped(compiled: CompiledRule, bound: BoundMapping, labels: Sequence[str]) -> list[str]:
-    """Return the labels of resources that the query's text does not name, though it maps them.
+def _dropped(
+    compiled: CompiledRule,
+    bound: BoundMapping,
+    labels: Sequence[str],
+    expressions: Sequence[Expression],
+) -> list[str]:
+    """Return the labels of resources that an aggregation drops, and the query's text never adds.
 
     Namespaces do not count if another resource is named: they are mapped to select series.
     """
-    words = set(re.findall(r"\w+", compiled.query.source))
+    words = set(re.findall(r"\w+", _WITHOUT.sub("", compiled.query.source)))
     by_resource = bound.associations(labels)
     dropped = {
         resource: carried
         for resource, carried in by_resource.items()
         if not words.intersection(carried)
+        and any(all(_drops(each, label) for label in carried) for each in expressions)
     }
     if dropped.keys() == {NAMESPACES} and len(by_resource) > 1:
         return []
@@ -355,11 +378,18 @@ def _parsed(renderings: Iterable[str | None]) -> Iterator[Expression]:
             continue
 
 
-def _drops_labels(expression: Expression) -> bool:
+def _drops(expression: Expression, label: str) -> bool:
+    """Return whether an aggregation in it drops a label."""
     return any(
-        isinstance(each, Aggregation) and each.operator not in CHOOSES_SAMPLES
+        isinstance(each, Aggregation)
+        and each.operator not in CHOOSES_SAMPLES
+        and (each.labels is None or (label in each.labels.names) != each.labels.listed)
         for each in walk(expression)
     )
+
+
+def _is_of_scalar(expression: Expression) -> bool:
+    return any(isinstance(each, Call) and each.function == "scalar" for each in walk(expression))
 
 
 def _selectors(expression: Expression) -> Iterator[VectorSelector]:
@@ -370,8 +400,34 @@ def _rated(expressions: Iterable[Expression]) -> list[str]:
     return sorted({name for each in expressions for name in counters.rated(each)})
 
 
-def _mean(expressions: Sequence[Expression]) -> str:
-    """Return what the value is if it does not grow with the number of pods; else empty."""
-    if any(map(means.is_plain_average, expressions)):
-        return "averages all series into one value"
-    return next((f"is a {found}" for each in expressions if (found := nature.of_tree(each))), "")
+def _divided(expressions: Sequence[Expression], targets: Sequence[HpaTarget]) -> str:
+    """Return the warning about a value that is not a sum, and targets of type AverageValue.
+
+    Without `targets`, an HPA may have this type. If all have type Value, nothing is wrong.
+    """
+    what, remedy = _mean(expressions)
+    averaged = [each for each in targets if each.averaged]
+    if not what or (targets and not averaged):
+        return ""
+    with_type = ". With target type AverageValue, an HPA"
+    if averaged:
+        more = f" and {len(averaged) - 1} more" if len(averaged) > 1 else ""
+        with_type = (
+            f", and the target of {averaged[0].title} ({averaged[0].file}:{averaged[0].line})"
+            f"{more} has type AverageValue. So the HPA"
+        )
+    least = ": with a share of a whole, rarely for more than two" if what == "is a ratio" else ""
+    return f"{what}{with_type} asks for value / target replicas, however many run{least}. {remedy}"
+
+
+def _mean(expressions: Sequence[Expression]) -> tuple[str, str]:
+    """Return what the value is if it does not grow with the number of pods, and a remedy."""
+    remedy = "Use type Value"
+    for each in expressions:
+        if averaged := means.plainly_averaged(each):
+            names = {one.name for one in _selectors(averaged)}
+            counts = not nature.of_tree(averaged) and not any(map(nature.of_name, names))
+            # A sum of shares or of latencies would say nothing.
+            return "averages all series into one value", remedy + ", or sum here" * counts
+    found = next(filter(None, map(nature.of_tree, expressions)), "")
+    return (f"is a {found}" if found else ""), remedy

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from rules import presets
 from rules.errors import Problem
 from rules.kinds import NAMESPACES, NODES, PODS, GroupResource, Kinds
 from rules.query import label_binding, resource, scope
@@ -16,13 +17,14 @@ from rules.ruleset import CompiledResourceRules, CompiledRule, RuleSet
 
 
 def notes(ruleset: RuleSet) -> tuple[Problem, ...]:
-    """Return a note on the scope of each rule, or several if its resources differ.
+    """Return a note on each rule whose queries do not serve the whole cluster; of presets, none.
 
-    Of `resourceRules`, each query has a note. No cluster is needed: resources are those that every
-    cluster has.
+    A rule has several if its resources differ. Of `resourceRules`, each query is judged. No cluster
+    is needed: resources are those that every cluster has.
     """
     kinds = Kinds.builtin()
-    found = [note for rule in ruleset.rules for note in _notes(rule, kinds)]
+    own = (rule for rule in ruleset.rules if not presets.is_preset(rule.config.where.file))
+    found = [note for rule in own for note in _notes(rule, kinds)]
     if ruleset.resource_rules:
         found += _notes_of_queries(ruleset.resource_rules)
     return tuple(found)
@@ -44,10 +46,12 @@ def _notes(rule: CompiledRule, kinds: Kinds) -> Iterator[Problem]:
     if not rule.query.source:
         return  # reported when the file was read
     resources: dict[Sharing, list[GroupResource]] = {}
-    for each, sharing in sharings(rule, kinds).items():
-        resources.setdefault(sharing, []).append(each)
+    every = sharings(rule, kinds)
+    for each, sharing in every.items():
+        if sharing.scope != Scope.CLUSTER:
+            resources.setdefault(sharing, []).append(each)
     for sharing, those in resources.items():
-        which = f" for {', '.join(map(str, those))}" if len(resources) > 1 else ""
+        which = f" for {', '.join(map(str, those))}" if len(set(every.values())) > 1 else ""
         yield rule.config.where.problem(
             "note",
             "metricsQuery",
@@ -63,6 +67,8 @@ def _notes_of_queries(rules: CompiledResourceRules) -> Iterator[Problem]:
         if not step.rule.query.source or not step.binding.resource:
             continue  # reported elsewhere
         sharing = scope.sharing(step.source, step.binding)
+        if sharing.scope == Scope.CLUSTER or presets.is_preset(step.rule.config.where.file):
+            continue
         path, _, key = step.rule.config.where.path.rpartition(".")
         yield of_file[path].problem(
             "note", key, f"scope {sharing.scope}{_explained(sharing)}", offset=sharing.position
@@ -70,7 +76,5 @@ def _notes_of_queries(rules: CompiledResourceRules) -> Iterator[Problem]:
 
 
 def _explained(sharing: Sharing) -> str:
-    if sharing.scope == Scope.CLUSTER:
-        return ""
     advice = f": {sharing.advice}" if sharing.advice else ""
     return f": {sharing.obstacle}{advice}"

@@ -26,7 +26,11 @@ _COUNTERS = re.compile(
     r" | nv_inference_(request_(success|failure)|count|exec_count|\w+_duration_us)",
     re.VERBOSE,
 )
-_TIMES = re.compile(r".*(duration|latency|_time)(_\w+)?_(us|ms|milliseconds|seconds)(_sum|_total)?")
+_TIMES = re.compile(
+    r".*(duration|latency|_time)(_\w+)?_(?P<unit>us|ms|milliseconds|seconds)(_sum|_total)?"
+)
+_IN_A_SECOND = {"us": "1,000,000 times ", "ms": "1,000 times ", "milliseconds": "1,000 times "}
+"""Unit of a time -> how much larger its rate is than that in seconds."""
 RATES = frozenset(("rate", "irate", "increase"))
 _DIFFERENCES = frozenset(("delta", "idelta"))
 _OVER_COUNTERS = frozenset(("absent", "timestamp", "changes", "resets"))
@@ -50,10 +54,10 @@ def problems(expression: Expression) -> Iterator[str]:
                 f"computes {call.function}() of {name}, which is a counter: negative after each "
                 "restart. Use increase() or rate()"
             )
-    for name in _undivided(expression):
+    for name, times in _undivided(expression):
         yield (
-            f"computes a rate of {name}, a time that adds up: that is the number of requests at "
-            "once, not the time of one. Divide it by the rate of the requests"
+            f"computes a rate of {name}, a time that adds up: that is {times}the mean number of "
+            "requests at once, not the time of one. Divide it by the rate of the requests"
         )
 
 
@@ -94,8 +98,8 @@ def rated(expression: Expression) -> Iterator[str]:
     return map(_ranged, _calls(expression, RATES))
 
 
-def _undivided(expression: Expression) -> Iterator[str]:
-    """Yield the summed times whose rate is not divided by another rate."""
+def _undivided(expression: Expression) -> Iterator[tuple[str, str]]:
+    """Yield the summed times whose rate is not divided by another rate, as `_IN_A_SECOND`."""
     with_rate: set[int] = set()
     """id of each expression that is a rate, or has one below."""
     for node in reversed(list(walk(expression))):
@@ -110,8 +114,8 @@ def _undivided(expression: Expression) -> Iterator[str]:
                 pass
             case Call() if node.function in RATES:
                 name = _ranged(node)
-                if is_counter(name) and _TIMES.fullmatch(name):
-                    yield name
+                if is_counter(name) and (time := _TIMES.fullmatch(name)):
+                    yield name, _IN_A_SECOND.get(time["unit"], "")
             case Subquery():
                 pass
             case Aggregation():

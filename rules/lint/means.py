@@ -19,27 +19,40 @@ from rules.syntax import (
 )
 
 _PERCENTILES = frozenset(("histogram_quantile", "quantile_over_time"))
+_SUM_OF_QUOTIENTS = (
+    "adds up the quotients of series. With target type AverageValue, an HPA divides the sum by the "
+    "replicas: that is a mean in which each series counts the same, however small its divisor. For "
+    "the quotient of all: sum(...) / sum(...), with type Value"
+)
 _LEAST = 0.1
 """Summands of a divisor below it only prevent a division by 0."""
 
 
-def is_plain_average(expression: Expression) -> bool:
-    """Return whether a query averages all series into one value."""
+def plainly_averaged(expression: Expression) -> Expression | None:
+    """Return what a query averages into one value; None if it does not do that."""
     node = bare(expression)
-    return isinstance(node, Aggregation) and node.operator == "avg" and node.labels is None
+    if isinstance(node, Aggregation) and node.operator == "avg" and node.labels is None:
+        return node.expression
+    return None
 
 
-def problems(expression: Expression) -> Iterator[str]:
-    """Yield a warning for each mean of ratios or percentiles, and for summands of divisors."""
+def problems(expression: Expression, *, external: bool) -> Iterator[str]:
+    """Yield a warning for each mean of ratios or percentiles, and for summands of divisors.
+
+    `external` says whether an HPA divides the value by the replicas if its type is AverageValue.
+    """
     for node in walk(expression):
         match node:
             case Aggregation(operator="avg" | "sum"):
                 inner = bare(node.expression)
                 verb = "averages" if node.operator == "avg" else "adds up"
                 if isinstance(inner, Binary) and _divides_series(inner):
+                    if external and node is bare(expression) and node.operator == "sum":
+                        yield _SUM_OF_QUOTIENTS
+                        continue
                     yield (
-                        f"{verb} the quotients of series, in which each series counts the same, "
-                        "however much it did. Divide the sums: sum(...) / sum(...)"
+                        f"{verb} the quotients of series, so that each series counts the same, "
+                        "however small its divisor. Divide the sums: sum(...) / sum(...)"
                     )
                 elif isinstance(inner, Call) and inner.function in _PERCENTILES:
                     yield (
@@ -54,7 +67,7 @@ def problems(expression: Expression) -> Iterator[str]:
                     if added and added[0] >= _LEAST and any(map(_selects, sides)):
                         yield (
                             f"adds {added[0]:g} to the divisor, so that every value is too small. "
-                            "Divide by the rest alone; `onNaN: zero` in the rule makes 0 of 0 / 0"
+                            f"Drop the {added[0]:g}. For 0 / 0, set `onNaN: zero` in the rule"
                         )
 
 

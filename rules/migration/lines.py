@@ -79,8 +79,9 @@ def complete(
     """
     others = {each.path for each in lines if each.verdict != "same"}
     for each in lines:
-        exists = each.is_default or _reached(document, each.path) is not None
-        if exists and not (each.verdict == "same" and each.path in others):
+        if each.verdict == "same" and each.path in others:
+            continue
+        if each.is_default or _reached(document, each.path) is not None:
             yield each
     yield from _unread(document, (), {each.path for each in lines}, skipped)
 
@@ -90,6 +91,8 @@ def add(notes: Notes, manifest: Manifest, lines: Sequence[Line]) -> None:
     for line in lines:
         parts = (f"[{each}]" if isinstance(each, int) else f".{each}" for each in line.path)
         subject = "".join(parts).removeprefix(".") or manifest.title
+        if line.is_default and _reached(manifest.node, line.path) is None:
+            subject += " (default)"
         notes.add(line.verdict, subject, _position(manifest.node, line.path), line.message)
 
 

@@ -47,8 +47,8 @@ class Query:
     """Why it cannot be parsed."""
     is_single: bool
     """Whether it has one element at most."""
-    is_ratio: bool
-    """Whether its value does not grow with the load: an average, a percentile or a ratio."""
+    nature: str
+    """What it computes, if that is not a sum: a mean, a percentile or a ratio; else empty."""
     divides: bool
     series: str
     """Name of a series that it reads; empty if it names none."""
@@ -64,7 +64,7 @@ def analyze(text: str) -> Query:
             kind="unknown",
             problem=str(error),
             is_single=False,
-            is_ratio=False,
+            nature="",
             divides=False,
             series="",
         )
@@ -75,7 +75,7 @@ def analyze(text: str) -> Query:
         kind=_kind(tree),
         problem="",
         is_single=_count(tree) != "many",
-        is_ratio=bool(nature.of_tree(tree)),
+        nature=nature.of_tree(tree),
         divides=any(isinstance(each, Binary) and each.operator == "/" for each in every),
         series=next(names, ""),
     )

@@ -134,14 +134,15 @@ def _value_lines(trigger: Prometheus, query: queries.Query, path: Path) -> Itera
         remarks.append(f"cannot be checked: {query.problem}. Prometheus may refuse it, as for KEDA")
     if not query.is_single:
         remarks += [several, "for a series of each pod, write a Pods metric: docs/hpa-recipes.md"]
-    if query.is_ratio and trigger.type == "AverageValue":
-        remarks.append(
-            "the HPA divides this average or ratio by the replicas, as in KEDA: use type Value"
-        )
     if query.divides and trigger.ignore_null:
         remarks.append("a division by 0 counts as 0, as in KEDA, even if work waits")
     is_exact = query.is_single or (not query.problem and not trigger.ignore_null)
     yield (same if is_exact else differs)((*path, "query"), "; ".join(remarks))
+    if query.nature and trigger.type == "AverageValue":
+        yield same(
+            (*path, "query"),
+            f"as in KEDA, the HPA divides this {query.nature} by the replicas. Better: type Value",
+        )
     message = (
         "no result, NaN, infinite and negative values are 0"
         if trigger.ignore_null

@@ -19,7 +19,9 @@ from rules.syntax import (
     Parentheses,
     Subquery,
     Unary,
+    VectorSelector,
     bare,
+    walk,
 )
 
 PERCENT = re.compile(
@@ -28,8 +30,15 @@ PERCENT = re.compile(
 """Names of percentages. Other names with `utilization` may be those of a share of 1."""
 SHARE = re.compile(r"(\w+[:_])?(gpu|kv|cpu)_cache_usage_perc|(\w+[:_])?token_usage|.*_ratio")
 """Names of shares of 1. Model servers report them, some as `perc`."""
+_PART = re.compile(r".*_(pct|perc)([_:].*)?")
+"""Names of percentages or shares: which of them, the name leaves open."""
 _PERCENTILE = re.compile(r"(.*[_:])?(p[0-9]{2,3}|quantile|percentile|median)([_:].*)?")
 _AVERAGE = re.compile(r"(.*[_:])?(average|avg|mean)([_:].*)?")
+_TIME = r"us|microseconds|ms|milliseconds|seconds"
+_UNIT = re.compile(rf".*_(?P<unit>{_TIME}|bytes|tokens|joules)(_sum|_total)?|.*_sum")
+"""Names of series that add up something other than events."""
+_DERIVED = frozenset(("delta", "deriv", "idelta", "increase", "irate", "rate"))
+"""Functions whose value is a change of their argument."""
 _QUANTILES = frozenset(("histogram_quantile", "quantile_over_time"))
 _CLAMPS = ("clamp", "clamp_max", "clamp_min")
 _ROUNDS = ("abs", "ceil", "floor", "round")
@@ -64,9 +73,9 @@ def of_name(name: str) -> str:
         return "percentile"
     if _AVERAGE.fullmatch(name):
         return "mean"
-    if PERCENT.fullmatch(name):
-        return "percentage"
-    return "ratio" if SHARE.fullmatch(name) else ""
+    if SHARE.fullmatch(name):
+        return "ratio"
+    return "percentage" if PERCENT.fullmatch(name) or _PART.fullmatch(name) else ""
 
 
 def of_query(query: str) -> str:
@@ -87,7 +96,7 @@ def of_tree(tree: Expression) -> str:
             case Aggregation() if node.operator in {"avg", "quantile"}:
                 return "mean" if node.operator == "avg" else "percentile"
             case Binary(operator="/") if not _has_number(node):
-                return "ratio"
+                return "mean" if _is_mean(node) else "ratio"
         node = _same_kind(node)
     return ""
 
@@ -105,6 +114,21 @@ def _same_kind(node: Expression) -> Expression | None:
             return node.right if isinstance(bare(node.left), Number) else node.left
         case _:
             return None
+
+
+def _is_mean(node: Binary) -> bool:
+    """Return whether an amount is divided by a number of events, as seconds by requests."""
+    amounts, events = map(_summed, (node.left, node.right))
+    return amounts[0] == events[0] and bool(amounts[1] - {""}) and events[1] == {""}
+
+
+def _summed(side: Expression) -> tuple[bool, frozenset[str]]:
+    """Return whether a side of a division is a change of series, and the units of these."""
+    every = list(walk(side))
+    names = (each.name for each in every if isinstance(each, VectorSelector))
+    units = (_UNIT.fullmatch(name) for name in names)
+    changes = any(isinstance(each, Call) and each.function in _DERIVED for each in every)
+    return changes, frozenset((each["unit"] or "sum") if each else "" for each in units)
 
 
 def _has_number(node: Binary) -> bool:

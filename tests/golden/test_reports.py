@@ -15,8 +15,11 @@ from tools.golden.cases import CASES
 GOLDEN = lines.sections(lines.FILE.read_text())
 _NO_PRESET = "no preset reads these series. Write rules for them, and load them with --config"
 _UNHONORED = "scraped without honor_labels; `pod` is the exporter's own pod"
-_RATIO = "With target type AverageValue, an HPA divides it by the number of replicas"
-_QUOTIENTS = "averages the quotients of series, in which each series counts the same"
+_AVERAGED = "With target type AverageValue, an HPA asks for value / target replicas"
+_QUOTIENTS = "averages the quotients of series, so that each series counts the same"
+_UNSELECTED = (
+    "does not use <<.LabelMatchers>>: the metric selector is ignored. Write <<.Series>>{<<"
+)
 
 RIGHT: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "01-double-scrape": (
@@ -78,10 +81,14 @@ RIGHT: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "08-external-sum-of-means": (("and a sum of these is none",), ()),
     "10-ratio-as-average-value": (
         (
-            f"out/values.yaml:8:19: warning: rules.external[0].metricsQuery: is a mean. {_RATIO}",
+            (
+                "out/values.yaml:8:19: warning: rules.external[0].metricsQuery: is a mean, and the "
+                "target of HorizontalPodAutoscaler llm/web-ratio (out/hpas.yaml:13) has type Av"
+            ),
+            "ignoreNullValues (default): ",
             *(
                 f"variants.yaml:{line}:{column}: warning: externalRules[{line - 2}].metricsQuery: "
-                f"{found}. {_RATIO}"
+                f"{found}. {_AVERAGED}"
                 for line, column, found in (
                     (2, 96, "averages all series into one value"),
                     (3, 98, "is a mean"),
@@ -89,33 +96,56 @@ RIGHT: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
                     (5, 92, "is a ratio"),
                     (6, 101, "is a percentile"),
                     (8, 94, "is a mean"),
-                    (9, 94, "is a ratio"),
+                    (9, 94, "is a mean"),
                     (10, 97, "averages all series into one value"),
                 )
             ),
         ),
-        ("externalRules[5]",),
+        ("externalRules[5].metricsQuery: is", "externalRules[5].metricsQuery: averages"),
     ),
     "10-mean-of-keda": (
         (
-            "spec.triggers[0].metadata.query: the HPA divides this average or ratio",
+            "triggers[0].metadata.query: as in KEDA, the HPA divides this mean by the replicas",
             "spec.triggers[1].metadata.query\n",
-            f"rules.external[0].metricsQuery: is a ratio. {_RATIO}",
+            "rules.external[0].metricsQuery: is a mean, and the target of HorizontalPodAutoscaler",
             "0 errors, 1 warning\n",
         ),
         ("rules.external[1]",),
     ),
     "10-ratio-beside-its-hpas": (
-        (f"externalRules[0].metricsQuery: is a ratio. {_RATIO}", "0 errors, 1 warning\n"),
+        (
+            (
+                "externalRules[0].metricsQuery: is a ratio, and the target of "
+                "HorizontalPodAutoscaler llm/spread (hpas.yaml:9) has type AverageValue. So "
+                "the HPA asks for value / target replicas"
+            ),
+            "0 errors, 1 warning\n",
+        ),
         ("warning: rules[0]",),
     ),
+    "10-percentile-of-keda": (
+        (
+            "triggers[0].metadata.query: as in KEDA, the HPA divides this percentile by",
+            "spec.triggers[1].metadata.query: a division by 0 counts as 0",
+            "spec.triggers[2].metadata.query\n",
+            "rules.external[0].metricsQuery: is a percentile, and the target of Horizontal",
+            "0 errors, 1 warning\n",
+        ),
+        ("rules.external[1]", "rules.external[2]", "divides this ratio"),
+    ),
     "12-selector-without-label-matchers": (
-        ("{}: 55\n", "the selector `team=a` has no effect"),
-        ("Nothing to do",),
+        (
+            "{}: 55\n",
+            "the selector `team=a` has no effect, because metricsQuery of externalRules[0] (rules.",
+            f"WARNING: rules.yaml:5:19: warning: externalRules[0].metricsQuery: {_UNSELECTED}",
+            f"config.yaml:5:19: warning: externalRules[0].metricsQuery: {_UNSELECTED}",
+        ),
+        ("Nothing to do", "sum here"),
     ),
     "12-selector-of-an-hpa": (
         (
             "the selector of all_load has no effect",
+            f"externalRules[0].metricsQuery: {_UNSELECTED}",
             "has the value 3 for web",
             "all_load is 3 of 2. all_load: the selector `zone=b` has no effect",
         ),
@@ -134,11 +164,17 @@ RIGHT: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     ),
     "14-mean-of-ratios": (
         ("tr-0: 90k\n", "tr-0: 90\n", _QUOTIENTS, "adds 1 to the divisor"),
-        ("warning: rules[2]",),
+        ("warning: rules[2]", "preset inference-triton:"),
     ),
     "14-mean-of-percentiles": (
-        ("averages percentiles", "adds up the quotients", "is a ratio", "adds 1 to the divisor"),
-        ("externalRules[4]",),
+        (
+            "averages percentiles",
+            "externalRules[1].metricsQuery: adds up the quotients of series. With target type",
+            "externalRules[2].metricsQuery: is a ratio",
+            "externalRules[3].metricsQuery: is a mean",
+            "adds 1 to the divisor, so that every value is too small. Drop the 1.",
+        ),
+        ("externalRules[4].metricsQuery: is", "sum here"),
     ),
     "14-ratios-that-are-right": (
         (
@@ -241,6 +277,7 @@ RIGHT: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
             "{}: 0\n",
             "has the value 0 (oldest sample: ",
             "ext_load: the value is only that of `or vector(...)`",
+            "that is 1,000,000 times the mean number of requests at once",
         ),
         ("Nothing to do",),
     ),
@@ -265,22 +302,31 @@ RIGHT: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     ),
     "30-shapes-of-hpas": (
         (
-            "b-v2beta1: autoscaling/v2beta1 is not served since Kubernetes 1.25",
+            "error: HorizontalPodAutoscaler serve/b-v2beta1: autoscaling/v2beta1 is not served",
+            "4 errors, 3 warnings\nexit 1",
             "c-selector-string: metrics[0]: selector is the text model=llama",
             "d-pods-value: metrics[0]: type Pods needs averageValue",
             "e-object: metrics[0]: describedObject: Deployment is in apps/v1",
             "e-object: behavior.scaleDown.tolerance is -0.1, and must not be negative",
-            "f-colon: no rule in these files produces vllm:num_requests_waiting",
+            (
+                "f-colon: no rule in these files and presets produces vllm:num_requests_waiting; "
+                "that is the name of a series, which the presets inference-triton, inference-vllm "
+                "expose as requests_waiting_current"
+            ),
             "produces prometheus.googleapis.com|vllm:num_requests_running|gauge",
         ),
-        ("a-type-utilization",),
+        ("a-type-utilization", "note: "),
     ),
     "30-more-shapes": (
         (
-            "a-v2beta2: autoscaling/v2beta2 is not served since Kubernetes 1.26",
+            (
+                "a-v2beta2: autoscaling/v2beta2 is not served since Kubernetes 1.26, so the API "
+                "server refuses it. Write autoscaling/v2, which has the same keys"
+            ),
             "b-group: scaleTargetRef: Deployment is in apps/v1, not in extensions/v1beta1",
             "minReplicas 4 is above maxReplicas 3",
             "c-utilization: metrics[0]: type Pods needs averageValue",
+            "queue_depth, but externalRules[0] (rules.yaml:2) makes an external metric",
             "produces queue_depht; did you mean queue_depth?",
         ),
         (),
@@ -288,7 +334,10 @@ RIGHT: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "30-targets-of-hpas": (
         (
             "a-external-utilization: metrics[0]: type External needs value or averageValue",
-            "b-as-external: no external rule in these files produces queue_length",
+            (
+                "b-as-external: no external rule in these files and presets produces queue_length, "
+                "but rules[0] (rules.yaml:2) makes a metric of objects of this name. Use type Pods"
+            ),
             "c-quantity: '5 requests' is not a quantity",
         ),
         ("z-good",),

@@ -34,11 +34,12 @@ class _Options(Group):
 _HELP = f"""Usage: gpu-metrics-adapter check FILE... [FLAGS]
 
 Reads the files together and in order, as the server does, and prints all errors and warnings with
-file and line. Then it prints the scope of each rule, which tells how many autoscalers one
-query can serve: cluster, namespace or alone; and what prevents a wider one. A file has rules, or
+file and line. A note says which rule needs a query for each namespace (scope namespace) or for
+each request (scope alone), and what prevents one query for all. A file has rules, or
 manifests (ConfigMaps with rules, Deployments of an adapter, whose flags are checked, too), or
-values of the prometheus-adapter Helm chart; targets of HPAs are checked, too. Exit code: 0 if the
-server would start, 1 if not, and with --strict for warnings, 2 for an invalid command line.
+values of the prometheus-adapter Helm chart; HPAs are checked, too. Exit code: 0 if the server would
+start and the API server accepts the HPAs, 1 if not, and with --strict for warnings, 2 for an
+invalid command line.
 
 With --prometheus-url, also prints what each rule takes from Prometheus, and what typical requests
 return and how long their queries take. Exit code 1 also if Prometheus cannot be queried.
@@ -75,7 +76,7 @@ def main(argv: Sequence[str]) -> int:
     problems = (
         *inputs.problems,
         *loaded.problems,
-        *check.warnings(loaded),
+        *check.warnings(loaded, inputs.targets),
         *check_hpas.unproduced(inputs.targets, loaded),
         *notes,
     )

@@ -103,16 +103,18 @@ def read(sources: Sequence[settings.Source]) -> Inputs:
 
 
 def _doubt(target: HpaTarget) -> Iterator[Problem]:
-    """Yield a warning if the target has another unit than the metric, or another type."""
+    """Yield an error if the target is no quantity, and warnings about its unit and type."""
     if target.averaged and target.type == "Value":
         yield target.warning(
             f"the target of {target.metric} has type Value, and the controller takes its "
             "averageValue. Write type: AverageValue"
         )
+    if not target.value:
+        return  # `check_hpas` reports it
     try:
         value = quantity.milli_value(target.value)
     except QuantityError as error:
-        yield target.warning(str(error))
+        yield target.problem("error", str(error))
         return
     if doubt := units.doubt_of_target(target.metric, value, external=target.external):
         yield target.warning(doubt)

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from rules import ruleset
+from rules import presets, ruleset
+from rules.document.found import HpaTarget
 from rules.lint import check
 
 QUERY = "sum(<<.Series>>{<<.LabelMatchers>>}) by (<<.GroupBy>>)"
@@ -52,7 +53,7 @@ def test_a_usual_rule_gives_no_warning():
         (
             {"metricsQuery": "'sum(<<.Series>>{<<.LabelMatchers>>})'"},
             "rules[0].metricsQuery",
-            "drops the label namespace, pod",
+            "drops the labels namespace and pod: no value can be assigned to namespaces or pods",
         ),
         (
             {
@@ -60,7 +61,7 @@ def test_a_usual_rule_gives_no_warning():
                 "resources": "{template: <<.Resource>>}",
             },
             "rules[0].metricsQuery",
-            "drops the label pod, namespace",
+            "drops the labels pod and namespace: no value can be assigned to namespaces or pods",
         ),
         (
             {
@@ -344,9 +345,19 @@ def test_a_custom_rule_gives_no_warning(changes):
             ("maps no label to namespaces: the metric is listed, but every request fails with 500"),
         ),
         (
-            {"metricsQuery": "up"},
+            {"metricsQuery": "'sum(<<.Series>>)'"},
             "externalRules[0].metricsQuery",
-            "every namespace gets the same series",
+            "the namespace and the metric selector are ignored, and every namespace gets the same",
+        ),
+        (
+            {"metricsQuery": "'sum(<<.Series>>)'", "resources": "{namespaced: false}"},
+            "externalRules[0].metricsQuery",
+            "the metric selector is ignored. Write <<.Series>>{<<.LabelMatchers>>}",
+        ),
+        (
+            {"metricsQuery": "'sum(a{<<.LabelMatchers>>} / b{<<.LabelMatchers>>})'"},
+            "externalRules[0].metricsQuery",
+            "that is a mean in which each series counts the same, however small its divisor",
         ),
         ({"aggregate": "max"}, "externalRules[0].aggregate", "has no effect in externalRules"),
         ({"merge": "true"}, "externalRules[0].merge", "has no effect in externalRules"),
@@ -354,7 +365,12 @@ def test_a_custom_rule_gives_no_warning(changes):
         (
             {"metricsQuery": "'(avg(<<.Series>>{<<.LabelMatchers>>}))'"},
             "externalRules[0].metricsQuery",
-            "With target type AverageValue, an HPA divides it by the number of replicas",
+            "value / target replicas, however many run. Use type Value, or sum here",
+        ),
+        (
+            {"metricsQuery": "'avg(disk_pct{<<.LabelMatchers>>})'"},
+            "externalRules[0].metricsQuery",
+            "an HPA asks for value / target replicas, however many run. Use type Value",
         ),
         (
             {"metricsQuery": "'avg(<<.Series>>{<<.LabelMatchers>>}'"},
@@ -398,12 +414,17 @@ def test_an_average_inside_another_function_gives_no_warning(query):
         ("avg_over_time(avg(<<.Series>>{<<.LabelMatchers>>})[5m:15s])", "mean"),
         ("quantile(0.9, <<.Series>>{<<.LabelMatchers>>})", "percentile"),
         ("sum(<<.Series>>{<<.LabelMatchers>>}) / sum(limit{<<.LabelMatchers>>})", "ratio"),
+        (
+            "sum(rate(t_seconds_sum{<<.LabelMatchers>>}[5m])) / sum(rate(t_seconds_count[5m]))",
+            "mean",
+        ),
     ],
 )
 def test_a_value_that_does_not_grow_with_the_replicas_gives_a_warning(query, kind):
     ((_, message),) = _warnings(_rule(metricsQuery=f"'{query}'"), section="externalRules")
 
-    assert message.startswith(f"is a {kind}. With target type AverageValue, an HPA divides it")
+    assert message.startswith(f"is a {kind}. With target type AverageValue, an HPA asks for")
+    assert ("rarely for more than two" in message) == (kind == "ratio")
     assert message.endswith("Use type Value")
 
 
@@ -620,3 +641,111 @@ def test_a_warning_about_a_part_of_a_query_has_its_line_and_column():
     (warning,) = check.warnings(ruleset.load([("f.yaml", text)]))
 
     assert (warning.line, warning.column) == (7, 8)
+
+
+_RATIO = _rule(
+    seriesQuery="a",
+    name="{as: share}",
+    metricsQuery="'sum(<<.Series>>{<<.LabelMatchers>>}) / sum(b{<<.LabelMatchers>>})'",
+)
+
+
+def _of_hpas(*targets: HpaTarget, rule: str = _RATIO) -> list[str]:
+    """Each warning about an external rule that these targets request."""
+    loaded = ruleset.load([("f.yaml", f"externalRules: [{rule}]")])
+    return [each.message for each in check.warnings(loaded, targets)]
+
+
+def _target(type_: str, metric: str = "share") -> HpaTarget:
+    return HpaTarget(
+        title="HorizontalPodAutoscaler llm/x",
+        metric=metric,
+        external=True,
+        type=type_,
+        averaged=type_ == "AverageValue",
+        value="1",
+        selects=False,
+        file="h.yaml",
+        line=9,
+    )
+
+
+def test_a_ratio_gives_no_warning_if_all_autoscalers_have_type_value():
+    assert _of_hpas(_target("Value"), _target("Value")) == []
+    assert len(_of_hpas(_target("Value", "other"))) == 1
+
+
+def test_a_warning_of_a_ratio_names_an_autoscaler_with_type_average_value():
+    (message,) = _of_hpas(_target("Value"), _target("AverageValue"), _target("AverageValue"))
+
+    assert message.startswith(
+        "is a ratio, and the target of HorizontalPodAutoscaler llm/x (h.yaml:9) and 1 more has "
+        "type AverageValue. So the HPA asks for value / target replicas"
+    )
+
+
+def test_a_rule_of_the_cluster_without_matchers_gives_no_warning_if_its_autoscalers_are_known():
+    rule = _rule(
+        name="{as: share}", resources="{namespaced: false}", metricsQuery="'sum(<<.Series>>)'"
+    )
+
+    assert len(_of_hpas(rule=rule)) == 1
+    assert _of_hpas(_target("Value"), rule=rule) == []
+
+
+@pytest.mark.parametrize("query", ["vector(1)", "vector(scalar(sum(a)))"])
+def test_a_query_of_the_cluster_for_one_number_needs_no_matchers(query):
+    rule = _rule(resources="{namespaced: false}", metricsQuery=f"'{query}'")
+
+    assert _warnings(rule, section="externalRules") == []
+
+
+@pytest.mark.parametrize("name", presets.names())
+def test_a_preset_that_is_loaded_as_one_gives_no_warning(name):
+    loaded = ruleset.load([(f"{presets.FILE}{name}", presets.text(name))])
+
+    assert check.warnings(loaded) == ()
+
+
+def test_a_rule_of_a_preset_that_replaces_an_own_one_gives_a_warning():
+    own = f"rules: [{_rule()}]"
+
+    loaded = ruleset.load([("f.yaml", own), (f"{presets.FILE}any", own)])
+
+    (warning,) = check.warnings(loaded)
+    assert "produces the same metric of namespaces, pods as rules[0] (f.yaml:1)" in str(warning)
+
+
+@pytest.mark.parametrize(
+    ("series", "times"),
+    [
+        ("nv_inference_queue_duration_us", "1,000,000 times the mean"),
+        ("queue_time_ms_total", "1,000 times the mean"),
+        ("queue_time_seconds_sum", "the mean"),
+    ],
+)
+def test_a_rate_of_a_time_is_so_many_times_the_requests_at_once(series, times):
+    query = f"sum by (pod) (rate({series}{{<<.LabelMatchers>>}}[2m]))"
+
+    ((_, message),) = _warnings(_rule(metricsQuery=f"'{query}'"))
+
+    assert f"that is {times} number of requests at once" in message
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "sum without (model) (<<.Series>>{<<.LabelMatchers>>})",
+        "avg without (model, gpu) (rate(a_total{<<.LabelMatchers>>}[2m]))",
+    ],
+)
+def test_an_aggregation_without_other_labels_keeps_that_of_the_object(query):
+    assert _warnings(_rule(metricsQuery=f"'{query}'")) == []
+
+
+def test_an_aggregation_without_the_label_of_the_object_gives_a_warning():
+    query = "sum without (pod) (<<.Series>>{<<.LabelMatchers>>})"
+
+    ((_, message),) = _warnings(_rule(metricsQuery=f"'{query}'"))
+
+    assert "drops the label pod: no value can be assigned to pods" in message

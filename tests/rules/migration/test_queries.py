@@ -94,18 +94,19 @@ def test_the_kind_of_a_result_is_known(text, kind):
 
 
 @pytest.mark.parametrize(
-    ("text", "ratio"),
+    ("text", "nature"),
     [
-        ("avg(x)", True),
-        ("quantile(0.9, x)", True),
-        ("histogram_quantile(0.9, sum by (le) (x))", True),
-        ("sum(x) / sum(y)", True),
-        ("sum(x) / 1024", False),
-        ("sum(x)", False),
+        ("avg(x)", "mean"),
+        ("quantile(0.9, x)", "percentile"),
+        ("histogram_quantile(0.9, sum by (le) (x))", "percentile"),
+        ("sum(x) / sum(y)", "ratio"),
+        ("sum(rate(t_seconds_sum[2m])) / sum(rate(t_seconds_count[2m]))", "mean"),
+        ("sum(x) / 1024", ""),
+        ("sum(x)", ""),
     ],
 )
-def test_averages_percentiles_and_ratios_are_known(text, ratio):
-    assert queries.analyze(text).is_ratio == ratio
+def test_means_percentiles_and_ratios_are_known(text, nature):
+    assert queries.analyze(text).nature == nature
 
 
 def test_the_first_series_lists_a_rule():

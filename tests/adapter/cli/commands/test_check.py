@@ -54,7 +54,6 @@ def test_a_configmap_is_checked(check) -> None:
         0,
         [
             "f.yaml:5: ConfigMap adapter, key config.yaml",
-            "f.yaml:10:21: note: rules[0].metricsQuery: scope cluster",
             "0 errors, 0 warnings",
         ],
     )
@@ -239,17 +238,17 @@ spec:
 """
     code, lines = check(text)
 
-    assert code == 0
+    assert code == 1
     assert lines == [
         (
             "f.yaml:11: warning: HorizontalPodAutoscaler bert: the target 200m of "
             "duty_cycle_current is less than 1 %. Write the percentage: 20 for 20 %, not 0.2"
         ),
         (
-            "f.yaml:15: warning: HorizontalPodAutoscaler bert: 'much' is not a quantity: write a "
+            "f.yaml:15: error: HorizontalPodAutoscaler bert: 'much' is not a quantity: write a "
             "number such as 37.5 or 37500m"
         ),
-        "0 errors, 2 warnings",
+        "1 error, 1 warning",
     ]
 
 
