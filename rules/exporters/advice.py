@@ -239,9 +239,9 @@ def on_targets(targets: int, ports: int) -> Iterator[Finding]:
             code="several-targets",
             text=f"{targets} targets for one port of a pod: several jobs, Services or monitors "
             "scrape it, or these are the copies of an HA pair. Presets count it once. Sums in "
-            f"rules of your own count it {targets} times: scrape it once, deduplicate the pair (Thanos, "
-            "Mimir), or aggregate by `max without (job, service, endpoint, prometheus_replica) "
-            "(...)` first",
+            f"rules of your own count it {targets} times: scrape it once, deduplicate the pair "
+            "(Thanos, Mimir), or aggregate by "
+            "`max without (job, service, endpoint, prometheus_replica) (...)` first",
         )
     if ports > 1:
         yield Finding(
