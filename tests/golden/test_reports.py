@@ -75,8 +75,12 @@ RIGHT: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("--preset=gpu-gke-plugin", "no exporter is detected"),
     ),
     "08-external-sum-of-percentiles": (
-        ("without a selector adds up to 7", "by its name a percentile, and a sum of these is none"),
-        (),
+        (
+            "without a selector adds up to 7",
+            "by its name a percentile, and a sum of these is none",
+            "There are other series dynamo_frontend_*, such as dynamo_frontend_time_to_first_token",
+        ),
+        ("values.yaml:8:21: warning: rules.external[0].metricsQuery: is", "is scraped"),
     ),
     "08-external-sum-of-means": (("and a sum of these is none",), ()),
     "10-ratio-as-average-value": (
@@ -191,6 +195,7 @@ RIGHT: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
             "its query returned 2 native histograms for pods v-0, v-1",
             "externalRules[0] (rules.yaml:32): its query returned 1 native histogram",
             "llm_request_latency_seconds is a native histogram in Prometheus",
+            "rules[5].seriesQuery: llm_request_latency_seconds is a native histogram in Prom",
         ),
         ("the query has no result", "X-Scope-OrgID"),
     ),

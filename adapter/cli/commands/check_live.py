@@ -7,6 +7,8 @@ the steps of the API.
 
 from __future__ import annotations
 
+import difflib
+import re
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -36,6 +38,8 @@ _MAX_OBJECTS = 100
 _MAX_RATED = 20
 _PREFERRED = (PODS, NODES)
 """Resources whose metrics are tried first."""
+_BEGINNING = re.compile(r"[^:_]+(:|_[^:_]+_)")
+"""What names of series of one exporter begin with."""
 _Clients = Mapping[str, Prometheus]
 """Client of the Prometheus that a rule names, by the name."""
 
@@ -129,8 +133,7 @@ class _Observer:
         if status is not None and status.failed:
             return [_warning(rule, "seriesQuery", f"cannot be listed: {await self._error(rule)}")]
         if not series:
-            message = "Prometheus has no such series: the rule takes nothing"
-            return [_warning(rule, "seriesQuery", message)]
+            return [_warning(rule, "seriesQuery", await self._absent(rule))]
         metrics = self._metrics(rule)
         if not metrics:
             path = "name.matches" if any(map(rule.accepts, _names(series))) else "seriesFilters"
@@ -169,8 +172,11 @@ class _Observer:
         return problems
 
     async def trials(self, rule: CompiledRule) -> AsyncIterator[tuple[str, list[Problem]]]:
-        """Yield a line and warnings for some metrics of the rule."""
-        entries = self._entries.get(rule.index, [])
+        """Yield a line and warnings for some metrics of the rule.
+
+        Without series there are none: `listing` says why.
+        """
+        entries = self._entries.get(rule.index, []) if self._inventory.series(rule) else []
         tried: set[str] = set()
         for entry in sorted(entries, key=_preference):
             if len(tried) == _MAX_TRIALS or entry.metric in tried:
@@ -243,6 +249,29 @@ class _Observer:
             return await self._client(rule).types(series) == {type_}
         except errors.BackendError:
             return False  # not every backend has metadata
+
+    async def _absent(self, rule: CompiledRule) -> str:
+        """Return why a rule has no series, as a request for its metric says it, if that is known.
+
+        Else name series whose names begin alike.
+        """
+        for cause in await self._backend.collector.of_rule(self._inventory.ruleset, rule):
+            return cause.sentence.removeprefix(f"{rule.config.where}: ")
+        message = "Prometheus has no such series: the rule takes nothing"
+        if not (beginning := _BEGINNING.match(rule.pinned_series or "")):
+            return message
+        matcher = promql.matcher("__name__", "=~", f"{beginning[0]}.+")
+        try:
+            result = await self._client(rule).query(f"group by (__name__) ({{{matcher}}})")
+        except errors.BackendError:
+            return message
+        others = sorted(each.labels["__name__"] for each in result.samples)
+        near = difflib.get_close_matches(rule.pinned_series or "", others, n=1, cutoff=0.0)
+        if not near:
+            return message
+        return (
+            f"{message}. There are other series {beginning[0]}*, such as {near[0]}: check the name"
+        )
 
     async def _error(self, rule: CompiledRule) -> str:
         try:

@@ -98,6 +98,10 @@ class CauseCollector:
             return (missing.of_query(inventory, plan, found),)
         return missing.of_plan(inventory, plan, found)
 
+    async def of_rule(self, ruleset: RuleSet, rule: CompiledRule) -> tuple[Cause, ...]:
+        """Return why a rule has no series; empty if no more is known."""
+        return await self._probes.of_rule(rule, ruleset.presets)
+
     def log_causes(
         self, subject: str, causes: Sequence[Cause], error: errors.BackendError | None = None
     ) -> None:
@@ -137,7 +141,7 @@ class CauseCollector:
         """Return a better cause than that a rule has no series, if there is one."""
         if cause.reason is not Reason.NO_SERIES or cause.rule is None:
             return (cause,)
-        found = await self._probes.of_rule(ruleset.rule(cause.rule), ruleset.presets)
+        found = await self.of_rule(ruleset, ruleset.rule(cause.rule))
         # Of one reason, both are as usual while everything starts.
         return tuple(
             replace(each, provisional=each.reason is cause.reason and cause.provisional)

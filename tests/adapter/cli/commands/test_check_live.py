@@ -122,6 +122,10 @@ NAMELESS = "'{__name__=~\"requests.*\"}'"
             "rules[0].seriesQuery: Prometheus has no such series: the rule takes nothing",
         ),
         (
+            {"seriesQuery": "requests_total_max"},
+            "rules[0].seriesQuery: Prometheus has no such series: the rule takes nothing. There",
+        ),
+        (
             {"seriesQuery": '\'{pod=~"a", pod=~"("}\''},
             "rules[0].seriesQuery: cannot be listed: GET http://127.0.0.1:",
         ),
