@@ -17,6 +17,7 @@ from rules.causes.ended import Results
 from rules.errors import PatternError, PlanError, RulesError
 from rules.exporters import generations
 from rules.kinds import PODS, GroupResource
+from rules.query import gauges
 from rules.query.aggregate import Sample
 from rules.query.catalog import Step
 from rules.query.plan import ExternalPlan, Plan, escape
@@ -190,6 +191,8 @@ def notes(
             f"the selector {wording.code(metric_selector)} has no effect, because metricsQuery of "
             f"{where} does not use <<.LabelMatchers>>. {wording.MATCHED}"
         )
+    for gauge in dict.fromkeys(_rated_gauges(question.query)):
+        yield f"metricsQuery of {where} {gauges.warning(gauge)}"
     if "before" in results and not results["before"] and (series := _number(results, "series")):
         seconds = interval(results, now)
         short = short_range(question.query, seconds) if seconds else ""
@@ -204,6 +207,13 @@ def notes(
             f"{where} adds them. Scrape the pod once, or aggregate by "
             "`max without (job, service, endpoint) (...)` first"
         )
+
+
+def _rated_gauges(query: str) -> Iterator[str]:
+    try:
+        yield from gauges.rated(promql.parse(query))
+    except PlanError:
+        return
 
 
 def _adds_series(query: str) -> bool:

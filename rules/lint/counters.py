@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from rules.query.gauges import RATES
 from rules.syntax import (
     Aggregation,
     Binary,
@@ -31,7 +32,6 @@ _TIMES = re.compile(
 )
 _IN_A_SECOND = {"us": "1,000,000 times ", "ms": "1,000 times ", "milliseconds": "1,000 times "}
 """Unit of a time -> how much larger its rate is than that in seconds."""
-RATES = frozenset(("rate", "irate", "increase"))
 _DIFFERENCES = frozenset(("delta", "idelta"))
 _OVER_COUNTERS = frozenset(("absent", "timestamp", "changes", "resets"))
 """Functions of counters that mean something."""

@@ -458,7 +458,7 @@ _OF_RULES = (
         cause="gauge",
         cure="[Rr]emove `?rate|avg_over_time",
         active=True,
-        why_not="the value is a number like any other; `check` and the log at the start warn",
+        why_not="the value is a number like any other; `explain hpa`, `check` and the log warn",
     ),
     Fault(
         title="counter as gauge",

@@ -24,8 +24,8 @@ from rules.document.sources import DEFAULT
 from rules.errors import Problem, RulesError
 from rules.hpa import units
 from rules.kinds import NAMESPACES, NODES, PODS, GroupResource
-from rules.lint import check, check_queries, counters, gauges
-from rules.query import nature
+from rules.lint import check, check_queries, counters
+from rules.query import gauges, nature
 from rules.query.catalog import Entry, ExternalEntry, Series, Source
 from rules.query.label_binding import LabelBinding
 from rules.query.plan import ExternalPlan, Plan

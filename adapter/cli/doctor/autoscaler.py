@@ -53,7 +53,7 @@ async def explain(client: Client, namespace: str, name: str) -> Explained:
     except UnreadableError as error:
         advice = ". Correct namespace and name" if error.status == 404 else ""
         raise CannotTellError(f"{error}{advice}", status=error.status) from error
-    observed = await client.with_queries(observed, selectors=True)
+    observed = await client.with_queries(observed, notes=True)
     explanations = await _explanations(client, observed)
     decided = decision.decide(
         observed.hpa, observed.scale.spec, observed.proposals, now=time.time()

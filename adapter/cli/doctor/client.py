@@ -109,19 +109,21 @@ class Client:
             )
         return reply
 
-    async def with_queries(self, observed: Observation, *, selectors: bool = False) -> Observation:
+    async def with_queries(self, observed: Observation, *, notes: bool = False) -> Observation:
         """Return `observed` with the queries of sums that only their queries can judge.
 
-        With `selectors`, also with what is remarkable about metrics that have a selector.
+        With `notes`, also with what is remarkable about metrics that have a selector or are 0.
         """
         proposals = list(observed.proposals)
         for index, (each, request) in enumerate(zip(proposals, observed.requests, strict=True)):
-            selects = selectors and bool(each.metric.selector) and each.replicas is not None
-            if request is not None and (selects or sums.needs_query(each)):
+            if request is None or not report.explains(request):
+                continue
+            doubtful = bool(each.metric.selector) or not each.current
+            if (notes and doubtful and each.replicas is not None) or sums.needs_query(each):
                 with contextlib.suppress(CannotTellError):
                     queries = (await self.explanation(request)).get("queries") or [{}]
-                    query, notes = str(queries[0].get("promql", "")), queries[0].get("notes")
-                    proposals[index] = replace(each, query=query, note="; ".join(notes or ()))
+                    query, found = str(queries[0].get("promql", "")), queries[0].get("notes")
+                    proposals[index] = replace(each, query=query, note="; ".join(found or ()))
         return replace(observed, proposals=tuple(proposals))
 
     async def version(self) -> str:

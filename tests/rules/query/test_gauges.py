@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rules import presets, ruleset
-from rules.lint import gauges
+from rules.query import gauges
 
 SERVERS = sorted((Path(__file__).parents[2] / "fixtures/servers").glob("*.prom"))
 READ = {

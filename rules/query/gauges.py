@@ -6,6 +6,10 @@ Only names that leave no doubt: those of well-known exporters, and usual endings
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+
+from rules import syntax
+from rules.syntax import Call, Expression, MatrixSelector
 
 _COUNTERS = re.compile(r".*_(total|count|sum|bucket|created)|.*TOTAL_ENERGY.*")
 _GAUGES = re.compile(
@@ -27,14 +31,26 @@ _GAUGES = re.compile(
     | aws_sqs_approximate_\w+
     | up
     | .*_(lag|depth|percent|percentage|ratio|celsius|utilization|temperature|queue_length|inflight)
+    | .*_(duty_cycle|utilization)_(current|average)
     """,
     re.VERBOSE,
 )
+
+RATES = frozenset(("rate", "irate", "increase"))
 
 
 def is_gauge(series: str) -> bool:
     """Return whether the name tells that the series is a gauge."""
     return bool(_GAUGES.fullmatch(series)) and not _COUNTERS.fullmatch(series)
+
+
+def rated(query: Expression) -> Iterator[str]:
+    """Yield the gauges of which a query computes a rate."""
+    for call in syntax.walk(query):
+        if isinstance(call, Call) and call.function in RATES:
+            for each in call.arguments:
+                if isinstance(each, MatrixSelector) and is_gauge(each.selector.name):
+                    yield each.selector.name
 
 
 def warning(series: str) -> str:
