@@ -319,6 +319,7 @@ def test_all_unreadable_files_are_reported(tmp_path: Path) -> None:
 async def test_without_rules_matching_presets_are_chosen_and_logged(
     lines: list[str], chosen: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level("INFO")
     with prometheus.run(tmp_path) as server:
         server.put(*lines)
         async with api.serving(tmp_path, server.url, api.manifests(["default/a"]), ()) as served:
