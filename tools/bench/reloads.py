@@ -51,7 +51,7 @@ _RULE = """
 _BAD = ("rules: [", "rules: [{{metricQuery{}: x}}]", "rules: [{{metricsQuery: '<<'}}]")
 _MAX_GROWTH = 1.1
 """Largest RSS at the end, as a multiple of that after half of the reloads."""
-_SERVED = "as in their files"
+_SERVED = "the files are unchanged"
 _KEPT = "stay in use"
 
 
