@@ -313,7 +313,7 @@ async def test_the_series_of_another_exporter_are_named_with_the_preset_that_fit
     other, missing = body["details"]["causes"]
     assert (status, other["reason"], missing["reason"]) == (404, "OtherExporter", "NoSeries")
     assert "dcgm-exporter 4.9 or later" in other["message"]
-    assert "no series DCGM_FI_DEV_GPU_UTIL, which rules[0] (preset gpu-dcgm:" in other["message"]
+    assert "no series `DCGM_FI_DEV_GPU_UTIL`, which rules[0] (preset gpu-dcgm:" in other["message"]
     assert other["message"].endswith(": use --preset=gpu-dcgm49 instead")
     assert body["message"].endswith(": use --preset=gpu-dcgm49 instead")
 
