@@ -41,7 +41,9 @@ _TOKEN = re.compile(
     re.DOTALL | re.VERBOSE,
 )
 _DEFAULT = re.compile(r"\s*(?:on\s*\(\s*\)\s*)?vector\s*\(", re.IGNORECASE)
-_COMPARISON = re.compile(r"(?:[<>]=?|[=!]=)\s*[-+]?[\d.]+(?:e[-+]?\d+)?\b", re.IGNORECASE)
+_COMPARISON = re.compile(
+    r"(?:[<>]=?|[=!]=)\s*[-+]?[\d.]+(?:e[-+]?\d+)?\b(?!\s*[-+*/%^])", re.IGNORECASE
+)
 _KEYWORD = re.compile(
     r"""(?: "(?:\\.|[^"\\])*(?:"|\\?\Z) | '(?:\\.|[^'\\])*(?:'|\\?\Z) | `[^`]*` | \#[^\n]*
         | \{[^{}]*\} | \[[^\]]*(?:\]|\Z)
