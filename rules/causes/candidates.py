@@ -15,7 +15,7 @@ from rules.query.catalog import Listing, Series
 from rules.ruleset import CompiledRule, RuleSet
 from rules.syntax import Matcher
 
-_MAX_MEMORY = 1 << 20
+MAX_MEMORY = 1 << 20
 """Bytes of patterns that are compiled for a cause, in milliseconds; larger ones may match."""
 _WHOLE_MATCH = Expansion(parts=((0,),))
 """`$0`: the metric is named like the series."""
@@ -87,7 +87,7 @@ def _accepts(rule: CompiledRule, name: str) -> bool:
     if not _ignores_case(rule):
         return rule.accepts(name)
     required = (each.pattern.text for each in rule.filters if not each.negated)
-    budget = patterns.Budget(_MAX_MEMORY)
+    budget = patterns.Budget(MAX_MEMORY)
     try:
         return all(patterns.compile(f"(?i){text}", budget).search(name) for text in required)
     except PatternError:
@@ -97,7 +97,7 @@ def _accepts(rule: CompiledRule, name: str) -> bool:
 def _selects(rule: CompiledRule, name: str) -> bool:
     """Return whether the selector may match this name."""
     matchers = (each for each in rule.matchers if each.label == "__name__")
-    budget = patterns.Budget(_MAX_MEMORY)
+    budget = patterns.Budget(MAX_MEMORY)
     try:
         return all(_matches(rule, each, name, budget) for each in matchers)
     except PatternError:
@@ -109,6 +109,12 @@ def _matches(rule: CompiledRule, matcher: Matcher, name: str, budget: patterns.B
         return True  # the series may have another case than the excluded name
     if matcher.operator in {"=", "!="}:
         return matches_name(rule, name, matcher.value) == (matcher.operator == "=")
-    flag = "(?i)" if _ignores_case(rule) else ""
-    match = patterns.compile(f"{flag}^(?s:{matcher.value})$", budget).search(name)
+    return matches_pattern(matcher, name, budget, flag="(?i)" if _ignores_case(rule) else "")
+
+
+def matches_pattern(
+    matcher: Matcher, value: str, budget: patterns.Budget, *, flag: str = ""
+) -> bool:
+    """Return whether a value meets a matcher by `=~` or `!~`. Raises PatternError."""
+    match = patterns.compile(f"{flag}^(?s:{matcher.value})$", budget).search(value)
     return (match is not None) == (matcher.operator == "=~")

@@ -221,9 +221,9 @@ def _taking(
 ) -> str:
     series = inventory.series_of(rule, metric)
     if not series:
-        return (
-            f"takes it from {wording.printable(rule.pinned_series or '')}, of which there are none"
-        )
+        listed = inventory.statuses.get(rule.index, NEVER_LISTED).listed is not None
+        found = "of which there are none" if listed else "which no relist has listed yet"
+        return f"takes it from {wording.printable(rule.pinned_series or '')}, {found}"
     if resource is None or missing.has_label(inventory, rule, series, resource):
         return f"takes it from {wording.series(series)}"
     wanted = wording.names(rule.mapping.bind(inventory.kinds).labels(resource))

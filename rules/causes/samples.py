@@ -5,13 +5,14 @@ Pure: returns queries, and interprets their results. `adapter.server.causes.coll
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from rules import patterns, promql, syntax
-from rules.causes import ended, wording
+from rules.causes import candidates, ended, wording
 from rules.causes.cause import Cause, Reason
 from rules.causes.ended import Results
 from rules.errors import PatternError, PlanError, RulesError
@@ -40,7 +41,6 @@ _EXPORTED = "exported_"
 _WINDOW, _STEP = 300.0, 15.0
 """Seconds of samples by which the interval between them is known, and of the steps in them."""
 _MAX_OTHERS = 3
-_MAX_PATTERN_MEMORY = 1 << 20
 _MAX_SELECTORS = 3
 """Selectors of a query of which it is found out whether they match a series."""
 _MAX_PRESENT = 100
@@ -151,12 +151,11 @@ def _selected(question: Question) -> tuple[tuple[str, str], ...]:
     For each, the selector and these matchers.
     """
     try:
-        nodes = list(syntax.walk(promql.parse(question.query)))
         own = promql.selector(_selector(question, names=True, namespace=True))
-    except (PlanError, RulesError):
+    except RulesError:
         return ()
     found: dict[str, str] = {}
-    for each in nodes:
+    for each in _nodes(question.query):
         if not isinstance(each, VectorSelector) or each.alternatives:
             continue
         named = each.name or promql.pinned_name(each.matchers)
@@ -191,7 +190,8 @@ def notes(
             f"the selector {wording.code(metric_selector)} has no effect, because metricsQuery of "
             f"{where} does not use <<.LabelMatchers>>. {wording.MATCHED}"
         )
-    for gauge in dict.fromkeys(_rated_gauges(question.query)):
+    rated = itertools.chain.from_iterable(map(gauges.rated, _nodes(question.query)[:1]))
+    for gauge in dict.fromkeys(filter(gauges.is_gauge, rated)):
         yield f"metricsQuery of {where} {gauges.warning(gauge)}"
     if "before" in results and not results["before"] and (series := _number(results, "series")):
         seconds = interval(results, now)
@@ -209,19 +209,17 @@ def notes(
         )
 
 
-def _rated_gauges(query: str) -> Iterator[str]:
+def _nodes(query: str) -> Sequence[Expression]:
+    """Return the expressions of a query, the whole first; none if it does not parse."""
     try:
-        yield from gauges.rated(promql.parse(query))
+        return list(syntax.walk(promql.parse(query)))
     except PlanError:
-        return
+        return ()
 
 
 def _adds_series(query: str) -> bool:
     """Return whether a query adds series as they are, without removing duplicates before."""
-    try:
-        nodes = list(syntax.walk(promql.parse(query)))
-    except PlanError:
-        return False
+    nodes = _nodes(query)
     return any(
         each.operator in {"sum", "count"}
         and not any(isinstance(below, Aggregation) for below in syntax.walk(each.expression))
@@ -283,10 +281,7 @@ def interval(results: Results, now: float) -> float:
 
 def short_range(query: str, seconds: float) -> str:
     """Return why a range of a query holds too few samples, one each `seconds`; else empty."""
-    try:
-        nodes = list(syntax.walk(promql.parse(query)))
-    except PlanError:
-        return ""
+    nodes = _nodes(query)
     ranges = [each.range.total_seconds() for each in nodes if isinstance(each, MatrixSelector)]
     if not ranges or min(ranges) >= 2 * seconds:
         return ""
@@ -442,8 +437,8 @@ def _of_query(question: Question, results: Results, now: float) -> Cause | None:
 
 def _why_empty(question: Question, results: Results, now: float) -> str:
     """Return why a query of series that exist has no result, as far as that is known."""
-    for selector, matchers in _selected(question):
-        if results.get(f"selected {matchers}") == () and selector:
+    for _, matchers in _selected(question):
+        if results.get(f"selected {matchers}") == ():
             return f"none with {matchers}, which the query or the metric selector says"
     comparison = promql.without_comparison(question.query)
     seconds = interval(results, now)
@@ -458,10 +453,7 @@ def _why_empty(question: Question, results: Results, now: float) -> str:
             f"the query has no result: without its comparison {wording.code(comparison[1])} it has "
             f"{counted(len(values), 'result')} ({shown})"
         )
-    try:
-        nodes = list(syntax.walk(promql.parse(question.query)))
-    except PlanError:
-        nodes = []
+    nodes = _nodes(question.query)
     parts = [
         *(["its range (`rate` needs two samples)"] if _has(nodes, MatrixSelector) else []),
         *([f"its comparison {wording.code(comparison[1])}"] if comparison else []),
@@ -653,12 +645,11 @@ def _differing(question: Question, found: Sequence[Sample]) -> str:
 def _excludes(matcher: Matcher, value: str) -> bool:
     if matcher.operator in {"=", "!="}:
         return (value == matcher.value) != (matcher.operator == "=")
-    budget = patterns.Budget(_MAX_PATTERN_MEMORY)
+    budget = patterns.Budget(candidates.MAX_MEMORY)
     try:
-        found = patterns.compile(f"^(?s:{matcher.value})$", budget).search(value)
+        return not candidates.matches_pattern(matcher, value, budget)
     except PatternError:
         return False
-    return (found is not None) != (matcher.operator == "=~")
 
 
 def _none_is_for(question: Question, count: int, label: str) -> str:
@@ -684,8 +675,10 @@ def _unscraped(question: Question, results: Results) -> str:
         if several
         else "the exporter on its node is not scraped",
     ]
-    every, foreign = _number(results, "every"), _number(results, "foreign")
-    if unmapped := every - foreign if "foreign" in results else 0:
+    every = _number(results, "every")
+    # Another label may name the pods, beside that of the exporter's own.
+    mapped = max(_number(results, "foreign"), _number(results, "mapped"))
+    if unmapped := every - mapped if "foreign" in results else 0:
         causes.append(
             f"an exporter does not report the pod of each {device}: {unmapped} of {every} series "
             f"name no pod but the exporter's own{_mapping(question)}"

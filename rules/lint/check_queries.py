@@ -397,7 +397,7 @@ def _selectors(expression: Expression) -> Iterator[VectorSelector]:
 
 
 def _rated(expressions: Iterable[Expression]) -> list[str]:
-    return sorted({name for each in expressions for name in counters.rated(each)})
+    return sorted({name for each in expressions for name in gauges.rated(each)})
 
 
 def _divided(expressions: Sequence[Expression], targets: Sequence[HpaTarget]) -> str:
@@ -427,7 +427,7 @@ def _mean(expressions: Sequence[Expression]) -> tuple[str, str]:
         if averaged := means.plainly_averaged(each):
             names = {one.name for one in _selectors(averaged)}
             counts = not nature.of_tree(averaged) and not any(map(nature.of_name, names))
-            # A sum of shares or of latencies would say nothing.
+            # Shares and latencies must not be added up.
             return "averages all series into one value", remedy + ", or sum here" * counts
     found = next(filter(None, map(nature.of_tree, expressions)), "")
     return (f"is a {found}" if found else ""), remedy

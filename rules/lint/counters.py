@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from rules.query.gauges import RATES
+from rules.query.gauges import RATES, calls, ranged
 from rules.syntax import (
     Aggregation,
     Binary,
@@ -48,8 +48,8 @@ def problems(expression: Expression) -> Iterator[str]:
     """Yield a warning for each use of a counter in a query that has no meaning."""
     for name in filter(is_counter, raw(expression)):
         yield of_raw(name)
-    for call in _calls(expression, _DIFFERENCES):
-        if (name := _ranged(call)) and is_counter(name):
+    for call in calls(expression, _DIFFERENCES):
+        if (name := ranged(call)) and is_counter(name):
             yield (
                 f"computes {call.function}() of {name}, which is a counter: negative after each "
                 "restart. Use increase() or rate()"
@@ -93,11 +93,6 @@ def raw(expression: Expression) -> Iterator[str]:
                 left.extend(reversed(children(node)))
 
 
-def rated(expression: Expression) -> Iterator[str]:
-    """Yield the names of the series of which the query computes a rate; empty for no name."""
-    return map(_ranged, _calls(expression, RATES))
-
-
 def _undivided(expression: Expression) -> Iterator[tuple[str, str]]:
     """Yield the summed times whose rate is not divided by another rate, as `_IN_A_SECOND`."""
     with_rate: set[int] = set()
@@ -113,7 +108,7 @@ def _undivided(expression: Expression) -> Iterator[tuple[str, str]]:
             case Binary(operator="/") if id(node.right) in with_rate:
                 pass
             case Call() if node.function in RATES:
-                name = _ranged(node)
+                name = ranged(node)
                 if is_counter(name) and (time := _TIMES.fullmatch(name)):
                     yield name, _IN_A_SECOND.get(time["unit"], "")
             case Subquery():
@@ -122,17 +117,3 @@ def _undivided(expression: Expression) -> Iterator[tuple[str, str]]:
                 left.append(node.expression)
             case _:
                 left.extend(reversed(children(node)))
-
-
-def _ranged(call: Call) -> str:
-    """Return the name of the series of which a function takes a range; empty if there is none."""
-    for argument in call.arguments:
-        if isinstance(argument, MatrixSelector):
-            return argument.selector.name
-    return ""
-
-
-def _calls(expression: Expression, names: frozenset[str]) -> Iterator[Call]:
-    for node in walk(expression):
-        if isinstance(node, Call) and node.function in names:
-            yield node

@@ -1,4 +1,4 @@
-"""Names of series that are gauges, for the warning about `rate()` of a gauge.
+"""Names of series that are gauges, and of which series a query computes a rate.
 
 Only names that leave no doubt: those of well-known exporters, and usual endings.
 """
@@ -44,13 +44,24 @@ def is_gauge(series: str) -> bool:
     return bool(_GAUGES.fullmatch(series)) and not _COUNTERS.fullmatch(series)
 
 
-def rated(query: Expression) -> Iterator[str]:
-    """Yield the gauges of which a query computes a rate."""
-    for call in syntax.walk(query):
-        if isinstance(call, Call) and call.function in RATES:
-            for each in call.arguments:
-                if isinstance(each, MatrixSelector) and is_gauge(each.selector.name):
-                    yield each.selector.name
+def rated(expression: Expression) -> Iterator[str]:
+    """Yield the names of the series of which a query computes a rate; empty for no name."""
+    return map(ranged, calls(expression, RATES))
+
+
+def calls(expression: Expression, names: frozenset[str]) -> Iterator[Call]:
+    """Yield the calls of functions with these names."""
+    for node in syntax.walk(expression):
+        if isinstance(node, Call) and node.function in names:
+            yield node
+
+
+def ranged(call: Call) -> str:
+    """Return the name of the series of which a function takes a range; empty if there is none."""
+    for argument in call.arguments:
+        if isinstance(argument, MatrixSelector):
+            return argument.selector.name
+    return ""
 
 
 def warning(series: str) -> str:
