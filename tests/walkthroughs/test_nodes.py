@@ -68,7 +68,7 @@ def test_nodes(control_plane: ControlPlane, tmp_path: Path) -> None:
         control_plane, tmp_path, generation=NO_PODS, nodes=4, gpus=1, start_seconds=1
     ) as c:
         walkthrough = Walkthrough(c, hpa=BY_NODE)
-        assert check_rules(text, tmp_path).endswith("\n0 errors, 0 warnings")
+        assert check_rules(text, tmp_path) == "0 errors, 0 warnings"
         walkthrough.apply("cuda-test-deployment.yaml", DEPLOYMENT_YAML)
         walkthrough.wait_ready(CUDA_TEST, 1)
         wait_for(
