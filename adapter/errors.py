@@ -27,7 +27,8 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Self
 
-from rules.causes.cause import Cause
+from rules.causes.reasons import summarize
+from rules.findings import Finding
 from rules.quoting import shorten
 
 NOSNIFF: Mapping[str, str] = MappingProxyType({"X-Content-Type-Options": "nosniff"})
@@ -51,7 +52,7 @@ class ApiError(Exception):
         *,
         reason: str = "",
         details: Mapping[str, Any] | None = None,
-        causes: Sequence[Cause] = (),
+        causes: Sequence[Finding] = (),
         headers: Mapping[str, str] | None = None,
     ) -> None:
         message = shorten(message, _MAX_MESSAGE)
@@ -69,7 +70,7 @@ class ApiError(Exception):
 
         `in_message` appends the summary of the first cause to the message.
         """
-        summary = f": {self.causes[0].summary}" if in_message and self.causes else ""
+        summary = f": {summarize(self.causes[0])}" if in_message and self.causes else ""
         shown = ApiError(
             self.code,
             self.message + summary,
@@ -87,7 +88,7 @@ def bad_request(message: str) -> ApiError:
     return ApiError(400, message, reason="BadRequest")
 
 
-def internal(message: str, causes: Sequence[Cause] = ()) -> ApiError:
+def internal(message: str, causes: Sequence[Finding] = ()) -> ApiError:
     """Return a 500: raise it `from` the exception, which is then logged."""
     return ApiError(
         500,
@@ -98,7 +99,7 @@ def internal(message: str, causes: Sequence[Cause] = ()) -> ApiError:
     )
 
 
-def unavailable(message: str, causes: Sequence[Cause] = ()) -> ApiError:
+def unavailable(message: str, causes: Sequence[Finding] = ()) -> ApiError:
     """Return a 503 that says when to retry."""
     return ApiError(
         503,

@@ -26,6 +26,7 @@ from rules.errors import (
     TemplateError,
     TemplateSyntaxError,
 )
+from rules.findings import Place
 from rules.kinds import PODS, Kinds
 from rules.syntax import Matcher
 
@@ -169,9 +170,9 @@ class RuleSet:
         """Bytes that the regular expressions of the rules take; without those of teams."""
         return sum(rule.pattern_memory for rule in self.all)
 
-    def rule(self, index: int) -> CompiledRule:
-        """Return the rule with this `CompiledRule.index`."""
-        return next(rule for rule in self.all if rule.index == index)
+    def rule_at(self, place: Place) -> CompiledRule:
+        """Return the rule that begins there."""
+        return next(rule for rule in self.all if rule.config.where.place == place)
 
     def of(self, namespace: str) -> RuleSet:
         """Return the rules that count for requests in a namespace that has a team."""

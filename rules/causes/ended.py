@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from rules import promql
 from rules.causes import wording
-from rules.causes.cause import Cause, Reason
+from rules.causes.reasons import Reason
+from rules.findings import Finding
 from rules.query.aggregate import Sample
 from rules.ruleset import CompiledRule, Team
 
@@ -72,7 +74,7 @@ def native(rule: CompiledRule) -> Mapping[str, str]:
     return {"native": f"count(histogram_count({{{','.join(matchers)}}}))"}
 
 
-def of_native(rule: CompiledRule, results: Results) -> Cause | None:
+def of_native(rule: CompiledRule, results: Results) -> Finding | None:
     """Return the cause if a native histogram exists in place of the series that a rule reads."""
     if not results.get("native"):
         return None
@@ -87,11 +89,12 @@ def of_native(rule: CompiledRule, results: Results) -> Cause | None:
         instead = f"histogram_sum({rate}) / histogram_count({rate})"
     else:
         instead = f"histogram{ending}({rate})"
-    sentence = (
-        f"{rule.config.where}: {base} is a native histogram in Prometheus, so it has no series "
-        f"{base}{ending}. Select {base} in `seriesQuery`, and write {instead}"
+    return rule.config.where.finding(
+        Reason.NO_SERIES,
+        f"{base} is a native histogram in Prometheus, so it has no series {base}{ending}",
+        f"Select {base} in `seriesQuery`, and write {instead}",
+        lasting=True,
     )
-    return Cause(reason=Reason.NO_SERIES, rule=rule.index, sentence=sentence, lasting=True)
 
 
 def _split(rule: CompiledRule) -> tuple[str, str]:
@@ -101,39 +104,42 @@ def _split(rule: CompiledRule) -> tuple[str, str]:
     return series.removesuffix(ending), ending
 
 
-def of_rule(rule: CompiledRule, results: Results, now: float) -> Cause | None:
+def of_rule(rule: CompiledRule, results: Results, now: float) -> Finding | None:
     """Return why a rule has no series; None if that is all that is known.
 
     `results` are those of `series`.
     """
     if results.get("live"):
-        sentence = (
-            f"{rule.config.where}: {wording.code(rule.config.series_query)} has series now, which "
-            "the last relist did not see. If the metric comes and goes, set --metrics-max-age to "
-            "twice the scrape interval or more; otherwise wait for the next relist"
+        return rule.config.where.finding(
+            Reason.NOT_LISTED_YET,
+            f"{wording.code(rule.config.series_query)} has series now, which the last relist did "
+            "not see",
+            "If the metric comes and goes, set --metrics-max-age to twice the scrape interval or "
+            "more; otherwise wait for the next relist",
+            lasting=True,
         )
-        return Cause(reason=Reason.NOT_LISTED_YET, rule=rule.index, sentence=sentence, lasting=True)
     if as_native := of_native(rule, results):
         return as_native
     if not (found := find(wording.code(rule.config.series_query), results, now, rule.team)):
         return of_nothing(rule, results)
-    reason, sentence = found
-    return Cause(reason=reason, rule=rule.index, sentence=f"{rule.config.where}: {sentence}")
+    return rule.config.where.finding(*found)
 
 
-def of_nothing(rule: CompiledRule, results: Results) -> Cause | None:
+def of_nothing(rule: CompiledRule, results: Results) -> Finding | None:
     """Return the cause if Prometheus has no `up` of any target; None if it has, or that failed.
 
     Nothing follows for a team, which reads no `up` of targets in other namespaces.
     """
     if rule.team or results.get("scraped") != ():
         return None
-    sentence = (
-        f"{rule.config.where}: Prometheus has no series of "
-        f"{wording.code(rule.config.series_query)}, and no `up` of any target. Check that it "
-        "scrapes the exporter, and that X-Scope-OrgID in --prometheus-header is the right tenant"
+    return rule.config.where.finding(
+        Reason.NO_SERIES,
+        f"Prometheus has no series of {wording.code(rule.config.series_query)}, and no `up` of any "
+        "target",
+        "Check that it scrapes the exporter, and that X-Scope-OrgID in --prometheus-header is the "
+        "right tenant",
+        lasting=True,
     )
-    return Cause(reason=Reason.NO_SERIES, rule=rule.index, sentence=sentence, lasting=True)
 
 
 def is_down(results: Results) -> bool:
@@ -141,10 +147,16 @@ def is_down(results: Results) -> bool:
     return any(each.value == 0 for each in results.get("up", ()))
 
 
-def find(
-    subject: str, results: Results, now: float, team: Team | None
-) -> tuple[Reason, str] | None:
-    """Return reason and sentence for series whose last sample is older than the lookback."""
+class End(NamedTuple):
+    """Why series ended, and what to do."""
+
+    reason: Reason
+    fact: str
+    cure: str
+
+
+def find(subject: str, results: Results, now: float, team: Team | None) -> End | None:
+    """Return reason, fact and cure for series whose last sample is older than the lookback."""
     if not results.get("last"):
         return None
     last = results["last"][0].value
@@ -154,49 +166,61 @@ def find(
     down = sorted(target for target in scraped if states.get(target) == 0)
     unknown = sorted(target for target in scraped if target not in states)
     if down:
-        return Reason.TARGET_GONE, (
+        return End(
+            Reason.TARGET_GONE,
             f"the target {wording.names(down)} is down (up = 0); the last sample of {subject} "
-            f"is {age} old. Check the exporter and /targets in Prometheus"
+            f"is {age} old",
+            "Check the exporter and /targets in Prometheus",
         )
     if unknown and (interval := _interval(results)) >= _RARE:
-        return Reason.SAMPLE_TOO_OLD, (
+        return End(
+            Reason.SAMPLE_TOO_OLD,
             f"the last sample of {subject} is {age} old. Samples come every {interval:.0f} s, and "
-            "Prometheus ignores those older than 5 minutes. Set the scrape interval to 1 minute or "
-            "less"
+            "Prometheus ignores those older than 5 minutes",
+            "Set the scrape interval to 1 minute or less",
         )
     if unknown and team:
-        return Reason.SERIES_ENDED, (
+        return End(
+            Reason.SERIES_ENDED,
             f"{subject} ended: the last sample is {age} old. Whether the target "
             f"{wording.names(unknown)} is up cannot be said: its `up` is not in namespace "
-            f"{wording.printable(team.namespace)}. Check that what the series describes still "
-            "runs, and have the target checked by those who run it"
+            f"{wording.printable(team.namespace)}",
+            "Check that what the series describes still runs, and have the target checked by those "
+            "who run it",
         )
     if unknown and not _interval(results) and now - last >= _LOOKBACK:
-        return Reason.SAMPLE_TOO_OLD, (
+        return End(
+            Reason.SAMPLE_TOO_OLD,
             f"the last sample of {subject} is {age} old, and Prometheus ignores those older than 5 "
-            f"minutes. Either the target {wording.names(unknown)} is not scraped any more, or its "
-            "scrape interval is above 5 minutes: look for it on /targets in Prometheus"
+            "minutes",
+            f"Either the target {wording.names(unknown)} is not scraped any more, or its scrape "
+            "interval is above 5 minutes: look for it on /targets in Prometheus",
         )
     if unknown:
-        return Reason.TARGET_GONE, (
+        return End(
+            Reason.TARGET_GONE,
             f"the target {wording.names(unknown)} is not scraped any more; the last sample of "
-            f"{subject} is {age} old. Check that the exporter runs and is selected for scraping"
+            f"{subject} is {age} old",
+            "Check that the exporter runs and is selected for scraping",
         )
     if scraped:
-        return Reason.SERIES_ENDED, (
-            f"the exporter is scraped (up = 1), but {subject} ended: the last sample is {age} "
-            "old. The pod uses no GPU any more, or the exporter has another name for the series "
-            "since an upgrade: compare its /metrics with `seriesQuery`"
+        return End(
+            Reason.SERIES_ENDED,
+            f"the exporter is scraped (up = 1), but {subject} ended: the last sample is {age} old",
+            "The pod uses no GPU any more, or the exporter has another name for the series "
+            "since an upgrade: compare its /metrics with `seriesQuery`",
         )
     if now - last < _LOOKBACK:
-        return Reason.SERIES_ENDED, (
-            f"{subject} ended: the last sample is {age} old. Check that what wrote it still runs "
-            "and still reports it"
+        return End(
+            Reason.SERIES_ENDED,
+            f"{subject} ended: the last sample is {age} old",
+            "Check that what wrote it still runs and still reports it",
         )
-    return Reason.SAMPLE_TOO_OLD, (
+    return End(
+        Reason.SAMPLE_TOO_OLD,
         f"the last sample of {subject} is {age} old, and Prometheus ignores samples older than 5 "
-        "minutes (its flag --query.lookback-delta). Scrape or write it more often, or read it by "
-        "`last_over_time` in `metricsQuery`"
+        "minutes (its flag --query.lookback-delta)",
+        "Scrape or write it more often, or read it by `last_over_time` in `metricsQuery`",
     )
 
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from typing import Generic, Literal, TypeVar
 
 from rules.causes import candidates, missing, suggestions, wording
-from rules.causes.cause import Cause
 from rules.causes.inventory import NEVER_LISTED, Inventory
 from rules.errors import UnknownResourceError
+from rules.findings import Finding
 from rules.kinds import GroupResource
 from rules.query import nature
 from rules.query.aggregate import Sample
@@ -119,7 +119,7 @@ class Explanation:
     queries: tuple[QueryFacts, ...] = ()
     values: Shown[tuple[str, str]] = field(default_factory=lambda: first(()))
     """Object, or labels of an external metric, and value, as the API returns them."""
-    causes: tuple[Cause, ...] = ()
+    causes: tuple[Finding, ...] = ()
     failure: str = ""
     """Message of an error without a cause."""
 

@@ -46,7 +46,7 @@ def document(explanation: Explanation) -> Document:
         "queries": [_query(each) for each in explanation.queries],
         "values": _shown(explanation.values, lambda each: {"object": each[0], "value": each[1]}),
         "causes": [
-            {"reason": each.reason.value, "message": each.message} for each in explanation.causes
+            {"reason": each.reason, "message": each.sentence} for each in explanation.causes
         ],
         "outcome": explanation.outcome,
         "verdict": explanation.verdict,

@@ -13,10 +13,11 @@ from dataclasses import dataclass, replace
 
 from rules import patterns, promql, syntax
 from rules.causes import candidates, ended, wording
-from rules.causes.cause import Cause, Reason
 from rules.causes.ended import Results
+from rules.causes.reasons import Reason
 from rules.errors import PatternError, PlanError, RulesError
 from rules.exporters import generations
+from rules.findings import Finding
 from rules.kinds import PODS, GroupResource
 from rules.query import gauges
 from rules.query.aggregate import Sample
@@ -291,14 +292,15 @@ def short_range(query: str, seconds: float) -> str:
     )
 
 
-def conclude(question: Question, results: Results, now: float) -> Cause:
+def conclude(question: Question, results: Results, now: float) -> Finding:
     """Return the most specific cause that the results prove; `now` is in Unix seconds."""
     if not {"answer", "here", "every"} <= results.keys():
         return _cause(
             question,
             Reason.NO_SAMPLE,
-            f"its query returned no sample{_for(question)}. Prometheus did not answer the queries "
-            f"for the cause: run {wording.code(question.query)}",
+            f"its query returned no sample{_for(question)}",
+            f"Prometheus did not answer the queries for the cause: run "
+            f"{wording.code(question.query)}",
         )
     return (
         _of_age(question, results, now)
@@ -314,7 +316,7 @@ def conclude(question: Question, results: Results, now: float) -> Cause:
     )
 
 
-def _of_age(question: Question, results: Results, now: float) -> Cause | None:
+def _of_age(question: Question, results: Results, now: float) -> Finding | None:
     """Return the cause if the query has values, but `maxSampleAge` makes them count as missing."""
     limit, label = question.rule.config.max_sample_age, question.step.binding.resource
     if limit is None or not any(
@@ -330,12 +332,12 @@ def _of_age(question: Question, results: Results, now: float) -> Cause | None:
         question,
         Reason.SAMPLE_TOO_OLD,
         f"the newest sample of {wording.printable(question.step.series)}{_for(question)} is "
-        f"{found} old, which is beyond `maxSampleAge` ({limit:g} s). Check that the exporter is "
-        "scraped, or allow older samples",
+        f"{found} old, which is beyond `maxSampleAge` ({limit:g} s)",
+        "Check that the exporter is scraped, or allow older samples",
     )
 
 
-def _of_histograms(question: Question, results: Results) -> Cause | None:
+def _of_histograms(question: Question, results: Results) -> Finding | None:
     """Return the cause if the result of the query is native histograms, which are no numbers."""
     if results["answer"] or not (count := _number(results, "histograms")):
         return None
@@ -345,13 +347,14 @@ def _of_histograms(question: Question, results: Results) -> Cause | None:
         question,
         Reason.NO_SAMPLE,
         f"its query returned {counted(count, 'native histogram')}{_for(question)}, and a metric is "
-        f"a number. Make one of them by histogram_quantile(0.95, {inner}), or by "
+        "a number",
+        f"Make one of them by histogram_quantile(0.95, {inner}), or by "
         f"histogram_sum({inner}) / histogram_count({inner}), in `metricsQuery`; the query was "
         f"{wording.code(question.query)}",
     )
 
 
-def _of_answer(question: Question, results: Results) -> Cause | None:
+def _of_answer(question: Question, results: Results) -> Finding | None:
     """Return the cause if the query has a result, but none that gives a value."""
     label, answer = question.step.binding.resource, results["answer"]
     if answer and label and not any(each.labels.get(label) for each in answer):
@@ -360,8 +363,9 @@ def _of_answer(question: Question, results: Results) -> Cause | None:
         return _cause(
             question,
             Reason.LABEL_DROPPED,
-            f"the result of its query has no label {label} ({found}). Aggregate by (<<.GroupBy>>) "
-            f"in `metricsQuery`; the query was {wording.code(question.query)}",
+            f"the result of its query has no label {label} ({found})",
+            "Aggregate by (<<.GroupBy>>) in `metricsQuery`; the query was "
+            f"{wording.code(question.query)}",
         )
     values = sorted({NOT_FINITE[str(x.value)] for x in answer if not math.isfinite(x.value)})
     if values:
@@ -369,8 +373,8 @@ def _of_answer(question: Question, results: Results) -> Cause | None:
         return _cause(
             question,
             Reason.NOT_FINITE,
-            f"its query returned {' and '.join(values)}{_for(question)}, and {no_values}. Correct "
-            "the query (does it divide by 0?), or set `onNaN: zero` in the rule",
+            f"its query returned {' and '.join(values)}{_for(question)}, and {no_values}",
+            "Correct the query (does it divide by 0?), or set `onNaN: zero` in the rule",
         )
     if not answer:
         return None
@@ -380,14 +384,16 @@ def _of_answer(question: Question, results: Results) -> Cause | None:
             return near
         if not _number(results, "here"):
             return None  # the query has the others only because there is no more
-        sentence = (
+        return _cause(
+            question,
+            Reason.NO_SAMPLE,
             f"the label {label} of the result of its query is {wording.names(others)}, and none is"
-            f"{_for(question)}. Select by <<.LabelMatchers>> in `metricsQuery`; the query was "
-            f"{wording.code(question.query)}"
+            f"{_for(question)}",
+            "Select by <<.LabelMatchers>> in `metricsQuery`; the query was "
+            f"{wording.code(question.query)}",
         )
-    else:
-        sentence = "its query had no result, and has one now. Retry"
-    return _cause(question, Reason.NO_SAMPLE, sentence)
+    fact = "its query had no result, and has one now"
+    return _cause(question, Reason.NO_SAMPLE, fact, "Retry")
 
 
 _NOT_SELECTED = (
@@ -398,7 +404,7 @@ NOT_FINITE = {"nan": "NaN", "inf": "+Inf", "-inf": "-Inf"}
 """Numbers that are no values, as Python and as Prometheus write them."""
 
 
-def _near(question: Question, values: Sequence[str]) -> Cause | None:
+def _near(question: Question, values: Sequence[str]) -> Finding | None:
     """Return the cause if one of the values of a label has the name of an object among others."""
     label = question.step.binding.resource
     for name in question.names:
@@ -409,13 +415,13 @@ def _near(question: Question, values: Sequence[str]) -> Cause | None:
                     question,
                     Reason.LABEL_DIFFERS,
                     f"the label {label} is {wording.printable(value)}, which is not exactly the "
-                    f"name {wording.printable(name)}. Write the name alone to the label, by "
-                    "relabelling in the scrape config",
+                    f"name {wording.printable(name)}",
+                    "Write the name alone to the label, by relabelling in the scrape config",
                 )
     return None
 
 
-def _of_query(question: Question, results: Results, now: float) -> Cause | None:
+def _of_query(question: Question, results: Results, now: float) -> Finding | None:
     """Return the cause if the series exist, but the query has no result."""
     if not (count := _number(results, "here")):
         return None
@@ -425,12 +431,13 @@ def _of_query(question: Question, results: Results, now: float) -> Cause | None:
             question,
             Reason.NOT_FINITE,
             f"{series}{_for(question)} is NaN or Inf in Prometheus ({count} series), which is not "
-            "a value. Look at what the exporter reports in its /metrics",
+            "a value",
+            "Look at what the exporter reports in its /metrics",
         )
     return _cause(
         question,
         Reason.NO_SAMPLE,
-        f"{series} has {count} series{_for(question)}, but {_why_empty(question, results, now)}. "
+        f"{series} has {count} series{_for(question)}, but {_why_empty(question, results, now)}",
         f"The query was {wording.code(question.query)}",
     )
 
@@ -474,7 +481,7 @@ def _has(nodes: Sequence[Expression], kind: type[Expression]) -> bool:
     return any(isinstance(each, kind) for each in nodes)
 
 
-def _of_renamed(question: Question, results: Results) -> Cause | None:
+def _of_renamed(question: Question, results: Results) -> Finding | None:
     """Return the cause if the scrape renames the label of the requested namespace now."""
     renamed = _renamed(question.step.binding.namespace)
     own = [
@@ -482,10 +489,10 @@ def _of_renamed(question: Question, results: Results) -> Cause | None:
         for each in results.get("elsewhere", ())
         if each.labels.get(renamed) == question.namespace
     ]
-    return _cause(question, Reason.OTHER_NAMESPACE, _elsewhere(question, own)) if own else None
+    return _cause(question, Reason.OTHER_NAMESPACE, *_elsewhere(question, own)) if own else None
 
 
-def _of_relabelled(question: Question, results: Results) -> Cause | None:
+def _of_relabelled(question: Question, results: Results) -> Finding | None:
     """Return the cause if another label has the names of the objects now."""
     expected = question.step.binding.resource
     renamed = sorted(
@@ -507,24 +514,24 @@ def _of_relabelled(question: Question, results: Results) -> Cause | None:
             question,
             reason,
             f"the label {expected} of {wording.printable(question.step.series)} is {own}, and "
-            f"{label} names the requested objects. Map {label} in `resources` of the rule, or "
-            "scrape with `honorLabels: true`",
+            f"{label} names the requested objects",
+            f"Map {label} in `resources` of the rule, or scrape with `honorLabels: true`",
         )
     return _cause(
         question,
         Reason.LABELS_MISSING,
         f"{wording.printable(question.step.series)} names the objects in the label {label} now; "
-        f"these series have no label {expected}. Map {label} in `resources` of the rule, or rename "
-        "it in the exporter or scrape config",
+        f"these series have no label {expected}",
+        f"Map {label} in `resources` of the rule, or rename it in the exporter or scrape config",
     )
 
 
-def _of_places(question: Question, results: Results) -> Cause | None:
+def _of_places(question: Question, results: Results) -> Finding | None:
     """Return the cause if there are series in other namespaces, or of the exporter only."""
     series = wording.printable(question.step.series)
     binding = question.step.binding
     if elsewhere := results.get("elsewhere"):
-        return _cause(question, Reason.OTHER_NAMESPACE, _elsewhere(question, elsewhere))
+        return _cause(question, Reason.OTHER_NAMESPACE, *_elsewhere(question, elsewhere))
     own_only = _number(results, "named") and not _number(results, "foreign")
     if not own_only or "foreign" not in results or not _is_of_gpus(question):
         return None
@@ -534,8 +541,8 @@ def _of_places(question: Question, results: Results) -> Cause | None:
     return _cause(
         question,
         Reason.EXPORTER_ONLY,
-        f"the label {binding.resource} of {series} has only the exporter's own pods. If a pod "
-        f"uses a GPU now, let the exporter report it{_mapping(question)}",
+        f"the label {binding.resource} of {series} has only the exporter's own pods",
+        f"If a pod uses a GPU now, let the exporter report it{_mapping(question)}",
     )
 
 
@@ -546,8 +553,8 @@ def _is_of_gpus(question: Question) -> bool:
     return known or "gpu" in series.lower() or series.lower().startswith(("dcgm_", "nvidia_"))
 
 
-def _elsewhere(question: Question, found: Sequence[Sample]) -> str:
-    """Return the sentence for series of the objects in other namespaces than the requested one."""
+def _elsewhere(question: Question, found: Sequence[Sample]) -> tuple[str, str]:
+    """Return fact and cure for series of the objects in other namespaces than the requested one."""
     label = question.step.binding.namespace
     renamed = _renamed(label)
     # The exporter reports the requested namespace, and the scrape renamed its label.
@@ -559,14 +566,12 @@ def _elsewhere(question: Question, found: Sequence[Sample]) -> str:
         f"but has some whose label {label} is {places}"
     )
     if own:
-        return (
-            f"{none} and whose label {renamed} is {wording.printable(question.namespace)}. Map "
-            f"{renamed} to namespace in `resources` of the rule, or scrape with `honorLabels: true`"
-        )
-    return (
-        f"{none}. If that is the right namespace, request the metric there. If it is the "
-        "exporter's, scrape with `honorLabels: true`, or map the label that has the workload's "
-        "namespace"
+        fact = f"{none} and whose label {renamed} is {wording.printable(question.namespace)}"
+        cure = f"Map {renamed} to namespace in `resources` of the rule"
+        return fact, f"{cure}, or scrape with `honorLabels: true`"
+    return none, (
+        "If that is the right namespace, request the metric there. If it is the exporter's, "
+        "scrape with `honorLabels: true`, or map the label that has the workload's namespace"
     )
 
 
@@ -575,45 +580,50 @@ def _renamed(label: str) -> str:
     return _EXPORTED + label
 
 
-def _of_time(question: Question, results: Results, now: float) -> Cause | None:
+def _of_time(question: Question, results: Results, now: float) -> Finding | None:
     """Return the cause if there were series in the last hour."""
     subject = f"{wording.printable(question.step.series)}{_for(question)}"
     found = ended.find(subject, results, now, question.rule.team)
     if not found:
         return None
-    reason, sentence = found
+    reason, fact, cure = found
     if reason is Reason.SERIES_ENDED and (others := results.get("elsewhere")):
         # Often of other pods: those of a StatefulSet have the same names in each namespace.
         label = question.step.binding.namespace
         places = wording.names(sorted({each.labels.get(label, "") for each in others}))
-        sentence = (
-            f"{subject} ended, and objects of the same name have series with {label}={places}. If "
-            "these are the same objects, correct the namespace label in the scrape config "
+        fact = f"{subject} ended, and objects of the same name have series with {label}={places}"
+        cure = (
+            "If these are the same objects, correct the namespace label in the scrape config "
             "(`honorLabels: true`). Otherwise the series of the requested ones have ended"
         )
-    return _cause(question, reason, sentence)
+    return _cause(question, reason, fact, cure)
 
 
-def _of_objects(question: Question, results: Results) -> Cause:
+def _of_objects(question: Question, results: Results) -> Finding:
     """Return the cause if there were no series of the objects in the last hour."""
     series, every = wording.printable(question.step.series), _number(results, "every")
     label, named = question.step.binding.resource, _number(results, "named")
     if not every:
         if nothing := ended.of_nothing(question.rule, results):
             return nothing
-        sentence = f"Prometheus has no series of {series} now. Check that the exporter is scraped"
-        return _cause(question, Reason.NO_SERIES, sentence)
+        return _cause(
+            question,
+            Reason.NO_SERIES,
+            f"Prometheus has no series of {series} now",
+            "Check that the exporter is scraped",
+        )
     if not question.subject:
         place = f" with {question.step.binding.namespace}={question.namespace}"
         sentence = f"Prometheus has {every} series of {series}, but none{place}"
         return _cause(question, Reason.NO_SAMPLE, sentence)
     if excluded := results.get("excluded"):
-        sentence = (
+        return _cause(
+            question,
+            Reason.NO_SAMPLE,
             f"{series} has {len(excluded)} series{_for(question)}, but not with the matchers of "
-            f"{wording.code(question.rule.config.series_query)}{_differing(question, excluded)}. "
-            "If these are the right series, write a rule that selects them"
+            f"{wording.code(question.rule.config.series_query)}{_differing(question, excluded)}",
+            "If these are the right series, write a rule that selects them",
         )
-        return _cause(question, Reason.NO_SAMPLE, sentence)
     values = sorted({each.labels.get(label, "") for each in results.get("present", ())})
     if near := _near(question, values):
         return near
@@ -768,6 +778,5 @@ def _for(question: Question) -> str:
     return f" for {question.subject}" if question.subject else ""
 
 
-def _cause(question: Question, reason: Reason, sentence: str) -> Cause:
-    rule = question.rule
-    return Cause(reason=reason, rule=rule.index, sentence=f"{rule.config.where}: {sentence}")
+def _cause(question: Question, reason: Reason, fact: str, cure: str = "") -> Finding:
+    return question.rule.config.where.finding(reason, fact, cure)

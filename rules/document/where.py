@@ -9,6 +9,7 @@ from rules.document import yaml
 from rules.document.schema import Record
 from rules.document.yaml import Node, Scalar
 from rules.errors import Problem, Severity
+from rules.findings import Finding, Place, State
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +26,34 @@ class Where:
 
     def __str__(self) -> str:
         """Return the place as messages show it: `rules[3] (rules.yaml:12)`."""
-        return f"{self.path} ({self.file}:{self.positions[''][0]})"
+        return str(self.place)
+
+    @property
+    def place(self) -> Place:
+        """Return the position of the part itself."""
+        line, column = self.positions[""]
+        return Place(path=self.path, file=self.file, line=line, column=column)
+
+    def finding(
+        self,
+        reason: str,
+        fact: str,
+        cure: str = "",
+        *,
+        named: bool = True,
+        state: State = State.FAILURE,
+        lasting: bool = False,
+    ) -> Finding:
+        """Build a finding about the part; unless `named`, `fact` itself says which part it is."""
+        return Finding(
+            state=state,
+            reason=reason,
+            subject=str(self) if named else "",
+            fact=fact,
+            cure=cure,
+            where=self.place,
+            lasting=lasting,
+        )
 
     def problem(
         self, severity: Severity, path: str, message: str, *, offset: int | None = None

@@ -22,8 +22,9 @@ from adapter.server.evaluation.evaluation import Evaluated, Usages
 from adapter.server.http import server
 from adapter.server.http.connection import Serve
 from adapter.server.series.generation import Generation
-from rules.causes.cause import Cause, Reason
 from rules.causes.inventory import Inventory
+from rules.causes.reasons import Reason
+from rules.findings import Finding
 from rules.kinds import GroupResource, Kinds
 from rules.query.aggregate import ExternalValue, Value
 from rules.query.catalog import Catalog
@@ -180,20 +181,20 @@ class CauseCollector:
 
     def __init__(self) -> None:
         self.calls: list[object] = []
-        self.causes_visible: list[tuple[str, tuple[Cause, ...]]] = []
+        self.causes_visible: list[tuple[str, tuple[Finding, ...]]] = []
 
     async def of_metric(
         self, inventory: Inventory, metric: str, resource: GroupResource | None = None
-    ) -> tuple[Cause, ...]:
+    ) -> tuple[Finding, ...]:
         self.calls.append((metric, resource))
-        return (Cause(reason=Reason.NO_SERIES, rule=0, sentence="<none> were seen"),)
+        return (Finding(reason=Reason.NO_SERIES, fact="<none> were seen"),)
 
-    async def of_plan(self, inventory: Inventory, plan: Plan | ExternalPlan) -> tuple[Cause, ...]:
+    async def of_plan(self, inventory: Inventory, plan: Plan | ExternalPlan) -> tuple[Finding, ...]:
         self.calls.append(plan)
-        return (Cause(reason=Reason.NO_SAMPLE, rule=0, sentence="nothing was found"),)
+        return (Finding(reason=Reason.NO_SAMPLE, fact="nothing was found"),)
 
     def log_causes(
-        self, subject: str, causes: Sequence[Cause], error: Exception | None = None
+        self, subject: str, causes: Sequence[Finding], error: Exception | None = None
     ) -> None:
         self.causes_visible.append((subject, tuple(causes)))
         log.warning("%s: %s: %s", subject, "; ".join(map(str, causes)), error)

@@ -11,7 +11,7 @@ import difflib
 import re
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from adapter import errors, settings
 from adapter.cli.commands import check_usage, local_backend
@@ -256,7 +256,7 @@ class _Observer:
         Else name series whose names begin alike.
         """
         for cause in await self._backend.collector.of_rule(self._inventory.ruleset, rule):
-            return cause.sentence.removeprefix(f"{rule.config.where}: ")
+            return replace(cause, subject="").sentence
         message = "Prometheus has no such series: the rule takes nothing"
         if not (beginning := _BEGINNING.match(rule.pinned_series or "")):
             return message
@@ -415,7 +415,7 @@ async def _cause(steps: local_backend.Steps) -> str:
         causes = (await steps.content()).causes
     except errors.ApiError as error:
         causes = error.causes
-    return causes[0].message if causes else ""
+    return causes[0].sentence if causes else ""
 
 
 async def _notes(prometheus: Prometheus, plan: Plan | ExternalPlan) -> tuple[tuple[str, ...], str]:

@@ -27,9 +27,9 @@ from adapter.server.apimachinery.responses import Answer
 from adapter.server.auth.in_flight import MaxInFlight
 from rules import promql
 from rules.causes import explanation, explanation_document, missing, samples
-from rules.causes.cause import Cause
 from rules.causes.explanation import MAX_LABEL, Asked, Explanation, QueryFacts, RuleFacts
 from rules.errors import RulesError
+from rules.findings import Finding
 from rules.query import scope
 from rules.query.aggregate import Sample
 from rules.query.plan import ExternalPlan, Plan
@@ -115,7 +115,7 @@ class Explainer:
     ) -> Explanation:
         requested: custom.Requested | external.Requested | None = None
         query: Plan | ExternalPlan | None = None
-        content, causes, failure, timeout = None, tuple[Cause, ...](), "", _TIMEOUT
+        content, causes, failure, timeout = None, tuple[Finding, ...](), "", _TIMEOUT
         try:
             requested = await group.resolve(info, backend)
             query = group.plan(requested)
@@ -174,7 +174,7 @@ class Explainer:
 
     async def _of_lacking(
         self, plan: Plan | ExternalPlan | None, present: Collection[str], backend: Backend
-    ) -> tuple[Cause, ...]:
+    ) -> tuple[Finding, ...]:
         """Return why some objects of a list have no value, though those `present` have."""
         if not present or not isinstance(plan, Plan):
             return ()

@@ -13,7 +13,7 @@ from adapter import errors
 from adapter.server.api.groups import group as groups
 from adapter.server.api.groups.group import AnyGroup, Backend, Content
 from adapter.server.apimachinery.request_info import RequestInfo
-from rules.causes.cause import Cause
+from rules.findings import Finding
 
 Key = str
 """What a request asks for, in any version of its group."""
@@ -33,7 +33,7 @@ class Outcome:
     """Of the clock."""
     resolved: bool
     """Whether there was a value."""
-    causes: tuple[Cause, ...] = ()
+    causes: tuple[Finding, ...] = ()
     problem: str = ""
     """What was wrong if no cause says so: the message of the error."""
     negative: bool = False
@@ -77,7 +77,7 @@ class Outcomes:
         info: RequestInfo,
         *,
         resolved: bool,
-        causes: tuple[Cause, ...] = (),
+        causes: tuple[Finding, ...] = (),
         problem: str = "",
         negative: bool = False,
     ) -> None:

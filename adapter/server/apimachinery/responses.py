@@ -32,8 +32,8 @@ from adapter.server.apimachinery.call import Call
 from adapter.server.apimachinery.heads import AUDIT_ID, Heads
 from adapter.server.http.connection import DEFAULT_TIMEOUT, Serve
 from adapter.server.http.request import Request
-from rules.causes.cause import Cause
 from rules.errors import PlanError, SelectorError
+from rules.findings import Finding
 from rules.quoting import MAX_ECHO, shorten
 
 log = logging.getLogger(__name__)
@@ -235,7 +235,7 @@ def error_answer(error: Exception, request: Request, info: request_info.RequestI
     return with_warning(answer, api_error.causes) if api_error.causes_visible else answer
 
 
-def with_warning(answer: Answer, causes: Sequence[Cause]) -> Answer:
+def with_warning(answer: Answer, causes: Sequence[Finding]) -> Answer:
     """Return the answer with the first cause as a warning, which kubectl prints.
 
     https://www.rfc-editor.org/rfc/rfc7234#section-5.5
@@ -246,7 +246,7 @@ def with_warning(answer: Answer, causes: Sequence[Cause]) -> Answer:
 
 
 @functools.lru_cache(maxsize=256)
-def _warning(causes: tuple[Cause, ...]) -> str:
+def _warning(causes: tuple[Finding, ...]) -> str:
     """Return the value of the header. Remembered, because a list has the same causes for long."""
     more = f" (and {len(causes) - 1} more)" if len(causes) > 1 else ""
     text = shorten(str(causes[0]), _MAX_WARNING).replace("…", "...") + more
@@ -269,9 +269,7 @@ def _status(error: ApiError) -> encoding.Document:
     """Return the metav1.Status of `error`; an empty reason and absent details are left out."""
     details = error.details
     if error.causes and error.causes_visible:
-        causes = [
-            {"reason": cause.reason.value, "message": cause.message} for cause in error.causes
-        ]
+        causes = [{"reason": cause.reason, "message": cause.sentence} for cause in error.causes]
         known = (details or {}).get("causes", ())
         details = {**(details or {}), "causes": [*known, *causes]}
     status: dict[str, Any] = {

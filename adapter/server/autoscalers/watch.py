@@ -37,6 +37,7 @@ from adapter.server.cluster.shared_index import SharedIndex
 from adapter.server.cluster.value_index import ValueIndex
 from adapter.server.cluster.watch_cache import WatchCaches
 from rules.causes import missing
+from rules.causes.reasons import summarize
 from rules.errors import UnknownResourceError
 from rules.hpa.autoscaler import Metric
 from rules.kinds import GroupResource, Kinds
@@ -363,10 +364,10 @@ def _judged(request: _Request, outcome: Outcome) -> Outcome:
 
 
 def _reason(outcome: Outcome) -> str:
-    return outcome.causes[0].reason.value if outcome.causes else "Unknown"
+    return outcome.causes[0].reason if outcome.causes else "Unknown"
 
 
 def _text(outcome: Outcome) -> str:
     if outcome.causes:
-        return outcome.causes[0].summary
+        return summarize(outcome.causes[0])
     return outcome.problem or "there is no value"

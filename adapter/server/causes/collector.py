@@ -19,10 +19,11 @@ from adapter.cache import SingleFlight, SingleFlightCache
 from adapter.server.causes.evidence import Probes
 from adapter.server.causes.log import CauseLog
 from rules.causes import missing, suggestions
-from rules.causes.cause import Cause, Reason
 from rules.causes.inventory import Inventory
+from rules.causes.reasons import Reason
 from rules.causes.wording import printable
 from rules.errors import RulesError
+from rules.findings import Finding, State
 from rules.kinds import GroupResource
 from rules.query.plan import ExternalPlan, Plan
 from rules.ruleset import CompiledRule, RuleSet
@@ -60,7 +61,7 @@ class CauseCollector:
         self._metrics = metrics
         self._query_labels = labels
         self._clock = clock
-        self._causes: SingleFlightCache[_Metric, tuple[Cause, ...]] = SingleFlightCache(
+        self._causes: SingleFlightCache[_Metric, tuple[Finding, ...]] = SingleFlightCache(
             ttl=lambda *_: _CAUSES_TTL, max_size=bounds.METRIC_CAUSES.size, clock=clock
         )
         self._labels: SingleFlightCache[tuple[CompiledRule, str], frozenset[str]]
@@ -79,7 +80,7 @@ class CauseCollector:
 
     async def of_metric(
         self, inventory: Inventory, metric: str, resource: GroupResource | None = None
-    ) -> tuple[Cause, ...]:
+    ) -> tuple[Finding, ...]:
         """Return why no series provides `metric`; `resource` is None for an external metric.
 
         Empty if a series appeared meanwhile.
@@ -91,23 +92,23 @@ class CauseCollector:
             lambda: self._find_causes(inventory, metric, resource),
         )
 
-    async def of_plan(self, inventory: Inventory, plan: Plan | ExternalPlan) -> tuple[Cause, ...]:
+    async def of_plan(self, inventory: Inventory, plan: Plan | ExternalPlan) -> tuple[Finding, ...]:
         """Return why a plan that Prometheus answered gave no value."""
         found = await self._probes.of_plan(plan, inventory.ruleset.presets)
         if isinstance(plan, ExternalPlan):
             return (missing.of_query(inventory, plan, found),)
         return missing.of_plan(inventory, plan, found)
 
-    async def of_rule(self, ruleset: RuleSet, rule: CompiledRule) -> tuple[Cause, ...]:
+    async def of_rule(self, ruleset: RuleSet, rule: CompiledRule) -> tuple[Finding, ...]:
         """Return why a rule has no series; empty if no more is known."""
         return await self._probes.of_rule(rule, ruleset.presets)
 
     def log_causes(
-        self, subject: str, causes: Sequence[Cause], error: errors.BackendError | None = None
+        self, subject: str, causes: Sequence[Finding], error: errors.BackendError | None = None
     ) -> None:
         """Count and log why `subject` has no value, as `CauseLog.add`; `error` is only logged."""
         if causes:
-            self._metrics.missing(causes[0].reason.value)
+            self._metrics.missing(causes[0].reason)
         self._log.add(subject, causes, error)
 
     async def run(self) -> NoReturn:
@@ -116,7 +117,7 @@ class CauseCollector:
 
     async def _find_causes(
         self, inventory: Inventory, metric: str, resource: GroupResource | None
-    ) -> tuple[Cause, ...]:
+    ) -> tuple[Finding, ...]:
         # One call for metrics that are missing at the same time: the first call loads all presets.
         await self._presets.run(None, lambda: asyncio.to_thread(suggestions.preset_metrics))
         unlabelled = missing.series_without_label(inventory, metric, resource) if resource else ()
@@ -128,7 +129,7 @@ class CauseCollector:
             for (rule, series), present in zip(unlabelled, labels, strict=True)
         }
         causes = missing.of_metric(inventory, metric, resource, by_series)
-        found: list[tuple[Cause, ...]] = [(cause,) for cause in causes]
+        found: list[tuple[Finding, ...]] = [(cause,) for cause in causes]
         try:
             async with asyncio.timeout(_SERIES_TIMEOUT):
                 for place, cause in enumerate(causes):
@@ -137,14 +138,14 @@ class CauseCollector:
             log.info("the causes of %s took longer than %g s", printable(metric), _SERIES_TIMEOUT)
         return tuple(itertools.chain.from_iterable(found))
 
-    async def _with_series(self, cause: Cause, ruleset: RuleSet) -> tuple[Cause, ...]:
+    async def _with_series(self, cause: Finding, ruleset: RuleSet) -> tuple[Finding, ...]:
         """Return a better cause than that a rule has no series, if there is one."""
-        if cause.reason is not Reason.NO_SERIES or cause.rule is None:
+        if cause.reason != Reason.NO_SERIES or cause.where is None:
             return (cause,)
-        found = await self.of_rule(ruleset, ruleset.rule(cause.rule))
+        found = await self.of_rule(ruleset, ruleset.rule_at(cause.where))
         # Of one reason, both are as usual while everything starts.
         return tuple(
-            replace(each, provisional=each.reason is cause.reason and cause.provisional)
+            replace(each, state=cause.state if each.reason == cause.reason else State.FAILURE)
             for each in found
         ) or (cause,)
 

@@ -19,10 +19,10 @@ from adapter.clients.prometheus_result import QueryResult
 from adapter.clients.rate_limit import TokenBucket
 from rules import promql
 from rules.causes import ended, missing, samples
-from rules.causes.cause import Cause
 from rules.document.sources import DEFAULT
 from rules.errors import RulesError
 from rules.exporters import detect, generations
+from rules.findings import Finding
 from rules.query.aggregate import Sample
 from rules.query.plan import ExternalPlan, Plan
 from rules.ruleset import CompiledRule, Team
@@ -69,7 +69,7 @@ class Probes:
         self._now = now
         self._buckets: LRUCache[Team | None, TokenBucket] = LRUCache(bounds.TEAMS.size)
         self._clock = clock
-        self._causes: SingleFlightCache[_Subject, tuple[Cause, ...]] = SingleFlightCache(
+        self._causes: SingleFlightCache[_Subject, tuple[Finding, ...]] = SingleFlightCache(
             ttl=lambda *_: _TTL,
             max_size=bounds.CAUSES.size,
             size=lambda key, _: 1 + (len(key.names) if isinstance(key, Plan) else 0),
@@ -81,7 +81,7 @@ class Probes:
 
     async def of_plan(
         self, plan: Plan | ExternalPlan, presets: frozenset[str] = frozenset()
-    ) -> tuple[Cause, ...]:
+    ) -> tuple[Finding, ...]:
         """Return a cause for each of the first steps; empty if it cannot be queried now.
 
         `presets` are in use.
@@ -90,7 +90,7 @@ class Probes:
 
     async def of_rule(
         self, rule: CompiledRule, presets: frozenset[str] = frozenset()
-    ) -> tuple[Cause, ...]:
+    ) -> tuple[Finding, ...]:
         """Return why a rule has no series: they ended, or those of another exporter exist.
 
         Only for a rule that reads one series name; empty if neither is known. `presets` are in use.
@@ -104,8 +104,8 @@ class Probes:
         self._causes.retain(lambda key: all(rule in rules for rule in _rules(key)))
 
     async def _find(
-        self, key: _Subject, load: Callable[[], Coroutine[Any, Any, tuple[Cause, ...]]]
-    ) -> tuple[Cause, ...]:
+        self, key: _Subject, load: Callable[[], Coroutine[Any, Any, tuple[Finding, ...]]]
+    ) -> tuple[Finding, ...]:
         """Return the causes of `key`, remembered or new; old ones while no query may be sent."""
         known = self._causes.cached(key)
         if known is None and key not in self._causes.in_flight:
@@ -129,7 +129,7 @@ class Probes:
 
     async def _diagnose(
         self, plan: Plan | ExternalPlan, presets: frozenset[str]
-    ) -> tuple[Cause, ...]:
+    ) -> tuple[Finding, ...]:
         try:
             questions = samples.questions(plan)
             return tuple(await gather_or_cancel(self._answer(each, presets) for each in questions))
@@ -137,7 +137,7 @@ class Probes:
             log.info("no further query for the cause: %s", error)
             return ()
 
-    async def _answer(self, question: samples.Question, presets: frozenset[str]) -> Cause:
+    async def _answer(self, question: samples.Question, presets: frozenset[str]) -> Finding:
         query = self._query(question.rule)
         results = dict(await _run(query, samples.queries(question)))
         results |= await _run(query, samples.further(question, results))
@@ -147,7 +147,7 @@ class Probes:
                 return cause
         return samples.conclude(question, results, self._now())
 
-    async def _find_ended(self, rule: CompiledRule, presets: frozenset[str]) -> tuple[Cause, ...]:
+    async def _find_ended(self, rule: CompiledRule, presets: frozenset[str]) -> tuple[Finding, ...]:
         query = self._query(rule)
         selector = promql.in_expression(rule.config.series_query)
         queries = {**ended.series(selector), **ended.native(rule)}
@@ -164,7 +164,7 @@ class Probes:
 
     async def _other_exporters(
         self, rule: CompiledRule, presets: frozenset[str]
-    ) -> tuple[Cause, ...]:
+    ) -> tuple[Finding, ...]:
         if rule.config.source == DEFAULT and rule.pinned_series in generations.SERIES:
             exporters = await self._exporters.get(None, self._detect)
             return tuple(

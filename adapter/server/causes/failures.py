@@ -11,8 +11,8 @@ from adapter.errors import ApiError, BackendError
 from adapter.server.causes.collector import CauseCollector
 from adapter.server.cluster import collection
 from rules.causes import missing
-from rules.causes.cause import Cause
 from rules.errors import AmbiguousSampleError
+from rules.findings import Finding
 from rules.kinds import GroupResource
 from rules.query.plan import MAX_LENGTH, ExternalPlan, Plan
 from rules.ruleset import CompiledRule
@@ -56,7 +56,7 @@ _TOO_LONG = frozenset({413, 414, 431})
 
 def query_cause(
     rule: CompiledRule, error: BackendError, *, query: str = "", key: str = "metricsQuery"
-) -> Cause:
+) -> Finding:
     """Return the cause for a query that failed; `query` is shown, `key` is its key in the rule."""
     if isinstance(error, errors.Partial):
         return missing.partial_response(str(rule.config.where))

@@ -10,12 +10,13 @@ import logging
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NoReturn
 
 from adapter import bounds
 from adapter.errors import BackendError
-from rules.causes.cause import Cause, Reason
+from rules.causes.missing import SEE_LOG
+from rules.findings import Finding, Place, State
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +27,7 @@ ENDED_AFTER = 60.0
 _SWEEP_INTERVAL = 15.0
 _MAX_LINE = 2000
 
-_Identity = tuple[tuple[Reason, int | None, bool], ...]
+_Identity = tuple[tuple[str, Place | None, State], ...]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -73,22 +74,24 @@ class CauseLog:
             await self._sleep(_SWEEP_INTERVAL)
             self.log_ended()
 
-    def add(self, subject: str, causes: Sequence[Cause], error: BackendError | None = None) -> None:
+    def add(
+        self, subject: str, causes: Sequence[Finding], error: BackendError | None = None
+    ) -> None:
         """Log why `subject` has no value, unless the same was logged recently.
 
         Causes are the same if their reasons and rules are; ages and counts in them may differ.
         `error` quotes the backend, which only the log may do.
-        Provisional ones are logged at debug level only, until they last.
+        Pending ones are logged at debug level only, until they last.
         """
         now = self._clock()
-        identity = tuple((cause.reason, cause.rule, cause.provisional) for cause in causes)
+        identity = tuple((cause.reason, cause.where, cause.state) for cause in causes)
         known = self._missing.get((subject, identity))
         repeated = ""
         if known is None:
-            provisional = causes and all(cause.provisional for cause in causes)
+            provisional = causes and all(cause.state is State.PENDING for cause in causes)
             known = _Missing(
                 level=logging.DEBUG if provisional else logging.WARNING,
-                reasons=", ".join(dict.fromkeys(cause.reason.value for cause in causes)),
+                reasons=", ".join(dict.fromkeys(cause.reason for cause in causes)),
                 began=now,
                 logged=now,
                 last=now,
@@ -100,7 +103,9 @@ class CauseLog:
         self._missing.move_to_end((subject, identity))
         if repeated or known.total == 0:
             line = (
-                "; ".join(f"{each.reason.value}: {each.sentence}" for each in causes)
+                "; ".join(
+                    str(replace(each, cure="") if each.cure == SEE_LOG else each) for each in causes
+                )
                 or "the metric appeared or disappeared just now"
             )
             if error is not None:

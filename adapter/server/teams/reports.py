@@ -21,7 +21,7 @@ from adapter.server.teams import config_maps, report
 from adapter.server.teams.config_maps import STATUS
 from adapter.server.teams.report import Report
 from adapter.server.teams.rules import TeamRules
-from rules.causes.cause import Cause
+from rules.findings import Finding
 
 log = logging.getLogger(__name__)
 
@@ -86,11 +86,11 @@ class Reports:
         if complete:
             self._seen = generation.catalog, revision
 
-    def pending(self, namespace: str) -> Cause | None:
+    def pending(self, namespace: str) -> Finding | None:
         """Return the cause if rules of the namespace are not loaded yet; None if they are."""
         return self._rules.pending(namespace)
 
-    def causes(self, namespace: str) -> tuple[Cause, ...]:
+    def causes(self, namespace: str) -> tuple[Finding, ...]:
         """Return why the namespace may lack a metric."""
         return self._rules.causes(namespace)
 

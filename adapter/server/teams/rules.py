@@ -25,8 +25,8 @@ from adapter.server.teams.report import State
 from rules import admission, teams
 from rules.admission import Admission, Candidate, Key, Size
 from rules.causes import missing
-from rules.causes.cause import Cause
 from rules.errors import ConfigError
+from rules.findings import Finding
 from rules.limits import Limits
 from rules.quoting import shorten
 from rules.ruleset import RuleSet
@@ -184,7 +184,7 @@ class TeamRules:
         self._awaited = {key: each for key, each in self._awaited.items() if each > version}
         self._note_settled()
 
-    def pending(self, namespace: str) -> Cause | None:
+    def pending(self, namespace: str) -> Finding | None:
         """Return the cause if rules of the namespace are not loaded yet; None if they are."""
         if self._plan is None and not self._is_late():
             return missing.rules_not_loaded("")
@@ -192,7 +192,7 @@ class TeamRules:
             return missing.rules_not_loaded(namespace)
         return None
 
-    def causes(self, namespace: str) -> tuple[Cause, ...]:
+    def causes(self, namespace: str) -> tuple[Finding, ...]:
         """Return why the namespace may lack a metric: its rules are refused, or cannot be read."""
         if self._plan is None:
             return (missing.rules_unreadable(),)

@@ -5,8 +5,9 @@ from dataclasses import replace
 import pytest
 
 from rules.causes import explanation, explanation_document
-from rules.causes.cause import Cause, Reason
 from rules.causes.explanation import Asked, Explanation, QueryFacts, RuleFacts
+from rules.causes.reasons import Reason
+from rules.findings import Finding
 from rules.kinds import NODES, PODS, GroupResource
 from rules.query.aggregate import Sample
 from tests.rules.causes.test_missing import (
@@ -202,8 +203,8 @@ def test_the_value_of_a_label_is_shown_up_to_a_thousand_characters(length, more)
     assert query["samples"]["items"][0]["labels"]["pod"] == "x" * 1000 + more
 
 
-NAN = Cause(reason=Reason.NOT_FINITE, sentence="returned NaN. Correct the query")
-IDLE = Cause(reason=Reason.NOT_SCRAPED, sentence="they use no GPU")
+NAN = Finding(reason=Reason.NOT_FINITE, fact="returned NaN. Correct the query")
+IDLE = Finding(reason=Reason.NOT_SCRAPED, fact="they use no GPU")
 NONE = explanation.first(())
 EXTERNAL = replace(ASKED, metric="wait_seconds", resource="", name="", selector="")
 TWO = explanation.first([("a=x", "2"), ("a=y", "3")])

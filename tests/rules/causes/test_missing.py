@@ -7,9 +7,10 @@ import pytest
 
 from rules import ruleset
 from rules.causes import candidates, missing
-from rules.causes.cause import Reason
 from rules.causes.inventory import Inventory, ListingStatus
+from rules.causes.reasons import Reason
 from rules.errors import PlanError
+from rules.findings import State
 from rules.kinds import NAMESPACES, NODES, PODS, ApiGroup, ApiResource, GroupResource, Kinds
 from rules.query import catalog, plan, resource
 from rules.query.catalog import Listing, Series
@@ -320,9 +321,9 @@ INSTALL = "Correct the resource, or install its CustomResourceDefinition"
 def test_the_causes_of_a_missing_custom_metric(known, metric, expected):
     causes = missing.of_metric(known, metric, PODS, {})
 
-    assert [cause.reason.value for cause in causes] == [reason for reason, _ in expected]
+    assert [cause.reason for cause in causes] == [reason for reason, _ in expected]
     for cause, (_, part) in zip(causes, expected, strict=True):
-        assert part in cause.message
+        assert part in cause.sentence
 
 
 EXTERNAL = {
@@ -390,9 +391,9 @@ EXTERNAL = {
 def test_the_causes_of_a_missing_external_metric(known, metric, expected):
     causes = missing.of_metric(known, metric, None, {})
 
-    assert [cause.reason.value for cause in causes] == [reason for reason, _ in expected]
+    assert [cause.reason for cause in causes] == [reason for reason, _ in expected]
     for cause, (_, part) in zip(causes, expected, strict=True):
-        assert part in cause.message
+        assert part in cause.sentence
 
 
 def test_present_labels_are_reported_instead_of_those_that_the_relist_queried():
@@ -415,7 +416,7 @@ def test_a_label_that_appeared_since_the_last_relist_is_not_reported_as_missing(
         known, "container_a", regions, {(rule.index, series.name): {"namespace", "region"}}
     )
 
-    assert cause.reason is Reason.NOT_LISTED_YET
+    assert cause.reason == Reason.NOT_LISTED_YET
     assert cause.sentence == (
         "rules[0] (rules.yaml:3): container_a has the label region, but the last relist did not "
         "see it. The metric appears after the next relist"
@@ -440,7 +441,7 @@ def test_a_label_that_is_mapped_to_another_resource_is_not_reported_as_missing(r
         known, "container_a", GroupResource("another.com", "regions"), {(0, "container_a"): set()}
     )
 
-    assert cause.reason is Reason.OTHER_RESOURCE
+    assert cause.reason == Reason.OTHER_RESOURCE
     assert f"label region is mapped to {mapped}, not to regions.another.com. Ch" in cause.sentence
 
 
@@ -481,7 +482,7 @@ def test_a_query_without_samples_is_reported_with_its_matchers():
 
     (cause,) = missing.of_plan(known, pods)
 
-    assert cause.reason is Reason.NO_SAMPLE
+    assert cause.reason == Reason.NO_SAMPLE
     assert cause.sentence.startswith(
         "rules[0] (rules.yaml:3) returned no sample for pods a, b in namespace default. It matches "
         'gpu_util by label pod, ns="default", model=x: '
@@ -499,9 +500,9 @@ def test_an_external_query_without_samples_is_reported_unless_there_are_no_serie
 
     sample, series = missing.of_query(known, a), missing.of_query(known, utilisation)
 
-    assert (sample.reason, sample.rule) == (Reason.NO_SAMPLE, 0)
+    assert (sample.reason, sample.where.path) == (Reason.NO_SAMPLE, "externalRules[0]")
     assert "externalRules[0] (rules.yaml:3) returned no sample: `m` has no" in sample.sentence
-    assert (series.reason, series.rule) == (Reason.NO_SERIES, 1)
+    assert (series.reason, series.where.path) == (Reason.NO_SERIES, "externalRules[1]")
     assert "produces it, but Prometheus had no series of `gpu_util{gpu" in series.sentence
 
 
@@ -514,7 +515,7 @@ def test_an_answered_query_outweighs_a_relist_that_failed_or_did_not_run(status)
         known, plan.external(entry, namespace="x", selector=selectors.parse(""))
     )
 
-    assert cause.reason is Reason.NO_SAMPLE
+    assert cause.reason == Reason.NO_SAMPLE
 
 
 def test_each_merged_rule_has_its_own_cause():
@@ -526,9 +527,9 @@ def test_each_merged_rule_has_its_own_cause():
 
     causes = missing.of_plan(known, planned(known, "u", PODS, ["a"], "default"))
 
-    assert [(cause.reason, cause.rule) for cause in causes] == [
-        (Reason.NO_SAMPLE, 1),
-        (Reason.NO_SERIES, 0),
+    assert [(cause.reason, cause.where.path) for cause in causes] == [
+        (Reason.NO_SAMPLE, "rules[1]"),
+        (Reason.NO_SERIES, "rules[0]"),
     ]
 
 
@@ -545,7 +546,7 @@ def test_series_with_a_pod_label_and_no_namespace_label_lack_the_latter():
 
     (cause,) = missing.of_plan(known, planned(known, "utilisation", PODS, ["a"], "default"))
 
-    assert cause.reason is Reason.LABELS_MISSING
+    assert cause.reason == Reason.LABELS_MISSING
     assert "no label for namespaces: expected ns; found pod. Map" in cause.sentence
 
 
@@ -564,7 +565,7 @@ resources:
     causes = missing.of_plan(known, planned(known, "u", PODS, ["x"], "default"))
 
     (cause,) = (each for each in causes if each.reason is Reason.LABELS_MISSING)
-    assert cause.rule == 1
+    assert cause.where.path == "rules[1]"
     assert "expected ns; found namespace" in cause.sentence
 
 
@@ -628,7 +629,7 @@ def test_finished_objects_and_failing_queries_have_a_cause_on_one_line():
 
 
 @pytest.mark.parametrize(
-    ("status", "provisional"),
+    ("status", "pending"),
     [
         (STARTED, True),
         (ListingStatus(listed=100.0, failed=False, first_listed=50.0), True),
@@ -637,12 +638,12 @@ def test_finished_objects_and_failing_queries_have_a_cause_on_one_line():
         (NEVER, False),
     ],
 )
-def test_missing_series_are_provisional_until_a_scrape_after_the_start(status, provisional):
+def test_missing_series_are_pending_until_a_scrape_after_the_start(status, pending):
     known = inventory(UTIL, listed=[None if status.listed is None else ()], statuses=[status])
 
     (cause,) = missing.of_metric(known, "utilisation", PODS, {})
 
-    assert cause.provisional is provisional
+    assert (cause.state is State.PENDING) is pending
 
 
 @pytest.mark.parametrize(
@@ -676,7 +677,7 @@ def test_labels_that_changed_while_they_were_queried_are_not_reported_as_missing
 
     (cause,) = missing.of_plan(known, planned(guesses, "utilisation", PODS, ["a"], "default"))
 
-    assert cause.reason is Reason.NOT_LISTED_YET
+    assert cause.reason == Reason.NOT_LISTED_YET
     assert "labels of its series became known while it was queried" in cause.sentence
 
 
@@ -685,7 +686,7 @@ def test_pods_without_usage_are_named_with_the_query_and_its_labels():
 
     cause = missing.without_usage(cpu, {"b"})
 
-    assert cause.reason is Reason.NO_SAMPLE
+    assert cause.reason == Reason.NO_SAMPLE
     assert cause.sentence == (
         "2 of 3 pods in namespace ml have no cpu: a, c. resourceRules.cpu.containerQuery "
         "(rules.yaml:2) returned no sample for them. A new one is not scraped yet; otherwise "
@@ -699,7 +700,7 @@ def test_pods_with_a_value_that_is_not_finite_are_named_with_the_query():
 
     cause = missing.without_finite_usage(cpu, ["a"])
 
-    assert cause.reason is Reason.NOT_FINITE
+    assert cause.reason == Reason.NOT_FINITE
     assert cause.sentence == (
         "1 of 3 pods in namespace ml has no cpu: a. resourceRules.cpu.containerQuery "
         "(rules.yaml:2) returned NaN or Inf for them, which is not a value. Correct the query "

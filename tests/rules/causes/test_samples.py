@@ -8,7 +8,7 @@ import pytest
 
 from rules import ruleset
 from rules.causes import ended, samples
-from rules.causes.cause import Reason
+from rules.causes.reasons import Reason
 from rules.kinds import NODES, PODS, Kinds
 from rules.query import catalog, plan
 from rules.query.aggregate import Sample
@@ -132,7 +132,7 @@ TARGETS = vector(1, job="gpu", instance="x:1")
 def test_the_most_specific_cause_that_the_results_prove(results, reason, sentence):
     cause = samples.conclude(asked(), results, NOW)
 
-    assert (cause.reason, cause.rule) == (reason, 0)
+    assert (cause.reason, cause.where.path) == (reason, "rules[0]")
     assert sentence in cause.sentence
 
 
@@ -161,7 +161,7 @@ def test_a_value_of_old_samples_is_missing_because_of_their_age(results, reason,
 
     assert "newest" in samples.queries(question)
     assert "newest" not in samples.queries(asked())
-    assert (cause.reason, cause.rule) == (reason, 0)
+    assert (cause.reason, cause.where.path) == (reason, "rules[0]")
     assert sentence in cause.sentence
 
 

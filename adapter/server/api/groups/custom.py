@@ -21,8 +21,9 @@ from adapter.server.causes import failures
 from adapter.server.evaluation.evaluation import Evaluated
 from rules import quantity
 from rules.causes import missing
-from rules.causes.cause import Cause, Reason
+from rules.causes.reasons import Reason
 from rules.errors import AmbiguousSampleError, PlanError, UnknownResourceError
+from rules.findings import Finding
 from rules.kinds import NAMESPACES, PODS, Kind, Kinds
 from rules.query import plan as plans
 from rules.query.aggregate import Value, of_workloads
@@ -53,7 +54,7 @@ class Requested:
     """Of the objects, or of the pods of the workloads."""
     pods_of: Mapping[str, tuple[str, ...]] | None
     """Workloads and their pods; None for a metric that is not computed from pods."""
-    young: tuple[Cause, ...]
+    young: tuple[Finding, ...]
     """Why pods are left out that are not Ready long enough."""
 
     @property
@@ -113,7 +114,7 @@ async def resolve(info: RequestInfo, backend: Backend) -> Requested:
     if names and resolved.entry.pods is not None:
         pods_of = await _pods_of(resolved, names, backend)
         names = tuple(dict.fromkeys(pod for pods in pods_of.values() for pod in pods))
-    young: tuple[Cause, ...] = ()
+    young: tuple[Finding, ...] = ()
     if names and resolved.entry.min_pod_age is not None:
         names, young = await _without_young(resolved, names, resolved.entry.min_pod_age, backend)
     return Requested(
@@ -227,7 +228,7 @@ async def _pods_of(
         raise failures.of_list(backend.collector, str(target), resource, error) from error
 
 
-def _impossible(target: Target, kind: Kind) -> Cause:
+def _impossible(target: Target, kind: Kind) -> Finding:
     return missing.impossible_object(
         kind.group_resource, namespace=target.namespace, name=target.name
     )
@@ -265,7 +266,7 @@ async def _check_not_finished(target: Target, kind: Kind, backend: Backend) -> N
 
 async def _without_young(
     resolved: Question, names: tuple[str, ...], min_age: float, backend: Backend
-) -> tuple[tuple[str, ...], tuple[Cause, ...]]:
+) -> tuple[tuple[str, ...], tuple[Finding, ...]]:
     """Return the names without those of pods that `minPodAge` leaves out, and the cause."""
     namespace = resolved.target.namespace
     try:
@@ -278,7 +279,9 @@ async def _without_young(
     return tuple(name for name in names if name not in young), (cause,)
 
 
-async def _explain(requested: Requested, query: Plan | None, backend: Backend) -> tuple[Cause, ...]:
+async def _explain(
+    requested: Requested, query: Plan | None, backend: Backend
+) -> tuple[Finding, ...]:
     """Log and return why a list is empty.
 
     Raises ApiError (404) for one object, and while the labels of the series are not known: a list
@@ -286,7 +289,7 @@ async def _explain(requested: Requested, query: Plan | None, backend: Backend) -
     """
     resolved, young, pods_of = requested.question, requested.young, requested.pods_of
     target, entry = resolved.target, resolved.entry
-    causes: tuple[Cause, ...]
+    causes: tuple[Finding, ...]
     if not entry.listed:
         # Neither a relist nor this query returned a series, so the metric does not exist.
         causes = await backend.collector.of_metric(backend.inventory, entry.metric, entry.resource)

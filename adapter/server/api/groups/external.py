@@ -22,9 +22,9 @@ from adapter.server.causes import failures
 from adapter.server.evaluation.evaluation import Evaluated
 from rules import quantity
 from rules.causes import missing
-from rules.causes.cause import Cause
 from rules.causes.wording import printable
 from rules.errors import PlanError
+from rules.findings import Finding
 from rules.kinds import Kinds
 from rules.names import is_namespace
 from rules.query import plan as plans
@@ -131,7 +131,7 @@ async def content(
     requested: Requested, query: ExternalPlan | None, found: _Evaluated, backend: Backend
 ) -> Content:
     """Return an ExternalMetricValueList."""
-    causes: tuple[Cause, ...] = ()
+    causes: tuple[Finding, ...] = ()
     if query and found.partial:
         causes = (missing.partial_response(str(query.step.rule.config.where)),)
     elif query and not found.values:
@@ -218,7 +218,7 @@ def _value_list(metric: str, values: Iterable[ExternalValue]) -> encoding.Docume
     }
 
 
-def _not_found(metric: str, namespace: str, causes: Sequence[Cause]) -> ApiError:
+def _not_found(metric: str, namespace: str, causes: Sequence[Finding]) -> ApiError:
     # The original names a resource only for the namespace `default`.
     resource = "namespaces" if namespace == "default" else ""
     return ApiError(

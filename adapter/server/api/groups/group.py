@@ -22,8 +22,8 @@ from adapter.server.cluster.object_index import Object
 from adapter.server.evaluation.evaluation import Evaluation
 from adapter.server.series.generation import Generation
 from rules.causes import missing
-from rules.causes.cause import Cause
 from rules.causes.inventory import Inventory
+from rules.findings import Finding
 from rules.kinds import GroupResource, Kinds
 from rules.query.catalog import Catalog
 from rules.selectors.selectors import Selector
@@ -93,11 +93,11 @@ class Objects(Protocol):
 class TeamRules(Protocol):
     """What is known about the rules of teams beside the generation."""
 
-    def pending(self, namespace: str) -> Cause | None:
+    def pending(self, namespace: str) -> Finding | None:
         """Return the cause if rules of the namespace are not loaded yet; None if they are."""
         ...
 
-    def causes(self, namespace: str) -> tuple[Cause, ...]:
+    def causes(self, namespace: str) -> tuple[Finding, ...]:
         """Return why the namespace may lack a metric."""
         ...
 
@@ -157,7 +157,7 @@ class Backend:
 
     async def why_missing(
         self, info: RequestInfo, metric: str, resource: GroupResource | None = None
-    ) -> tuple[Cause, ...]:
+    ) -> tuple[Finding, ...]:
         """Return why no rule produces a metric; `resource` is None for an external one.
 
         Raises ApiError (503) if a rule that is not loaded yet may produce it.
@@ -189,7 +189,7 @@ class Content:
     build: Callable[[Transform], Document]
     """Builds the document in the form that was negotiated: one of the group's `TRANSFORMS`. Raises
     ApiError if this object does not have that form. The encoding is not its concern."""
-    causes: tuple[Cause, ...] = ()
+    causes: tuple[Finding, ...] = ()
     """Why a list is empty or lacks objects; for callers who may see causes."""
     negative: bool = False
     """Whether an external metric has a value below 0."""

@@ -16,9 +16,9 @@ from adapter.server.api.groups import options
 from adapter.server.api.groups.group import Backend
 from adapter.server.apimachinery.request_info import RequestInfo
 from rules.causes import missing
-from rules.causes.cause import Cause
 from rules.causes.wording import printable
 from rules.errors import SelectorError, UnknownResourceError
+from rules.findings import Finding
 from rules.kinds import NAMESPACES, GroupResource, Kind, Kinds
 from rules.names import is_namespace, is_object_name
 from rules.query.catalog import Entry
@@ -96,7 +96,7 @@ async def resolve(info: RequestInfo, backend: Backend) -> Question:
 
 
 def not_found(
-    target: Target, backend: Backend, causes: Sequence[Cause], *, name: str = ""
+    target: Target, backend: Backend, causes: Sequence[Finding], *, name: str = ""
 ) -> ApiError:
     """Log `causes` and return the original's 404."""
     backend.collector.log_causes(str(target), causes)

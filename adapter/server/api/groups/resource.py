@@ -25,8 +25,8 @@ from adapter.server.causes import failures
 from adapter.server.cluster.object_index import Object
 from adapter.server.evaluation.evaluation import Usages
 from rules.causes import missing
-from rules.causes.cause import Cause
 from rules.causes.wording import printable
+from rules.findings import Finding
 from rules.kinds import NODES, PODS, GroupResource, Kinds
 from rules.query import resource
 from rules.query.catalog import Catalog
@@ -241,9 +241,9 @@ def _failure(found: Sequence[Usages]) -> BackendError | None:
     return next((each for each in found if isinstance(each, BackendError)), None)
 
 
-def _causes(plans: Sequence[Plan], found: Sequence[Usages]) -> tuple[Cause, ...]:
+def _causes(plans: Sequence[Plan], found: Sequence[Usages]) -> tuple[Finding, ...]:
     """Return why objects have no usage, at most eight causes."""
-    causes: list[Cause] = []
+    causes: list[Finding] = []
     for plan, usages in zip(plans, found, strict=True):
         if isinstance(usages, UsageByName):
             if usages.not_finite:
@@ -284,7 +284,7 @@ def _subject(kind: GroupResource, namespace: str, name: str = "") -> str:
     return f"{kind.resource}.{NAME}{f'/{printable(name)}' if name else ''}{place}"
 
 
-def _not_found(group: str, kind: str, name: str, causes: Sequence[Cause] = ()) -> ApiError:
+def _not_found(group: str, kind: str, name: str, causes: Sequence[Finding] = ()) -> ApiError:
     details = {"name": name, **({"group": group} if group else {}), "kind": kind}
     what = f"{kind}.{group}" if group else kind
     return ApiError(

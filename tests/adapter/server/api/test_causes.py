@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rules.causes.cause import Reason
+from rules.causes.reasons import Reason
 from tools.presets import api
 from tools.presets.api import GROUP, Api
 from tools.real import prometheus

@@ -14,7 +14,7 @@ from adapter.server.auth.attributes import authorizer_attributes
 from adapter.server.auth.user import User
 from adapter.server.series.generation import Generation
 from rules.causes import missing
-from rules.causes.cause import Cause
+from rules.findings import Finding
 from rules.kinds import PODS, Kinds
 from rules.query.catalog import Catalog
 from tests.adapter import wired
@@ -30,10 +30,10 @@ class TeamRules:
         self.loading = {"slow"}
         self.refused = {"bad"}
 
-    def pending(self, namespace: str) -> Cause | None:
+    def pending(self, namespace: str) -> Finding | None:
         return missing.rules_not_loaded(namespace) if namespace in self.loading else None
 
-    def causes(self, namespace: str) -> tuple[Cause, ...]:
+    def causes(self, namespace: str) -> tuple[Finding, ...]:
         if namespace not in self.refused:
             return ()
         return (missing.rules_refused(namespace, {"mine": "rules.yaml:1: wrong"}),)

@@ -15,8 +15,9 @@ from prometheus_client import CollectorRegistry
 from adapter import errors, telemetry
 from adapter.server.apimachinery import encoding, responses
 from adapter.server.apimachinery.responses import Answer
-from rules.causes.cause import Cause, Reason
+from rules.causes.reasons import Reason
 from rules.errors import PlanError, SelectorError
+from rules.findings import Finding
 from tests.adapter import wired
 
 
@@ -375,7 +376,7 @@ async def test_a_long_message_is_cut():
 
 
 def test_a_warning_is_one_line_of_ascii_in_quotes_and_limited():
-    cause = Cause(reason=Reason.NO_QUERY, sentence='a "b" \\ ü\r\nEvil: 1 ' + "x" * 1000)
+    cause = Finding(reason=Reason.NO_QUERY, fact='a "b" \\ ü\r\nEvil: 1 ' + "x" * 1000)
 
     (header,) = responses.with_warning(Answer(body=b""), (cause, cause)).headers.values()
 
@@ -387,7 +388,8 @@ def test_a_warning_is_one_line_of_ascii_in_quotes_and_limited():
 def test_the_warning_of_the_same_causes_is_written_once():
     first, second = (
         responses.with_warning(
-            Answer(body=b""), [Cause(reason=Reason.NO_SAMPLE, sentence="1 of 2 pods have no value")]
+            Answer(body=b""),
+            [Finding(reason=Reason.NO_SAMPLE, fact="1 of 2 pods have no value")],
         )
         for _ in range(2)
     )

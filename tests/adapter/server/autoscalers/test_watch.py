@@ -17,14 +17,15 @@ from adapter.server.autoscalers.events import Change
 from adapter.server.autoscalers.watch import Autoscalers
 from adapter.server.cluster.shared_index import SharedIndex
 from adapter.server.cluster.value_index import ValueIndex
-from rules.causes.cause import Cause, Reason
+from rules.causes.reasons import Reason
+from rules.findings import Finding
 from rules.kinds import Kinds
 from rules.selectors import selectors
 
 PATH = "/apis/custom.metrics.k8s.io/v1beta2/namespaces/default/pods/*/util"
 QUERY = "labelSelector=app%3Dweb"
 LOST = errors.ApiError(
-    404, "not found", causes=[Cause(reason=Reason.NO_RULE, sentence="in namespace secret")]
+    404, "not found", causes=[Finding(reason=Reason.NO_RULE, fact="in namespace secret")]
 )
 
 

@@ -20,8 +20,9 @@ from adapter.server.causes.log import ENDED_AFTER, LOG_INTERVAL
 from adapter.telemetry import CauseMetrics
 from rules import ruleset
 from rules.causes import candidates, missing, suggestions
-from rules.causes.cause import Cause, Reason
 from rules.causes.inventory import Inventory, ListingStatus
+from rules.causes.reasons import Reason
+from rules.findings import Finding, Place, State
 from rules.kinds import GroupResource, Kinds
 from rules.query import catalog as catalogs
 from rules.query import plan as plans
@@ -97,8 +98,8 @@ def metrics(relist, clock, registry):
     return CauseCollector(relist.labels, probes=probes, metrics=counts, clock=clock)
 
 
-def cause(reason, sentence="because", rule=None):
-    return Cause(reason=reason, sentence=sentence, rule=rule)
+def cause(reason, fact="because", rule=None):
+    return Finding(reason=reason, fact=fact, where=rule and Place(path=rule))
 
 
 async def test_metrics_that_are_missing_at_the_same_time_load_the_presets_once(
@@ -175,7 +176,7 @@ async def test_repeated_requests_use_the_cache(metrics, relist, clock, computed)
 async def test_causes_of_other_rules_are_not_used(metrics, relist):
     before = relist.inventory()
     (cause,) = await metrics.of_metric(before, "utilisation", PODS)
-    assert cause.reason is Reason.LABELS_MISSING
+    assert cause.reason == Reason.LABELS_MISSING
     relist.ruleset, relist.listings = ruleset.load([("rules.yaml", "rules: []")]), {}
     after = relist.inventory()
 
@@ -216,9 +217,9 @@ async def test_better_causes_of_all_rules_together_take_a_limited_time(
     async with asyncio.timeout(30):
         causes = await metrics.of_metric(relist.inventory(), "utilisation", PODS)
 
-    assert [(each.reason, each.rule) for each in causes] == [
-        (Reason.NO_SERIES, 0),
-        (Reason.NO_SERIES, 1),
+    assert [(each.reason, each.where.path) for each in causes] == [
+        (Reason.NO_SERIES, "rules[0]"),
+        (Reason.NO_SERIES, "rules[1]"),
     ]
 
 
@@ -238,21 +239,24 @@ async def test_a_cause_is_logged_once_and_again_when_it_changes_or_after_ten_min
     metrics, clock, caplog
 ):
     caplog.set_level(logging.INFO)
-    labels = [cause(Reason.LABELS_MISSING, "no pod (3 names)", rule=0)]
+    labels = [cause(Reason.LABELS_MISSING, "no pod (3 names)", "rules[0]")]
     for _ in range(40):  # 600 s of an autoscaler
         metrics.log_causes(SUBJECT, labels)
         clock.now += LOG_INTERVAL / 40
     assert messages(caplog) == [f"{SUBJECT}: LabelsMissing: no pod (3 names)"]
 
-    metrics.log_causes(SUBJECT, [cause(Reason.LABELS_MISSING, "no pod (4 names)", rule=0)])
+    metrics.log_causes(SUBJECT, [cause(Reason.LABELS_MISSING, "no pod (4 names)", "rules[0]")])
     assert messages(caplog)[1:] == [
         f"{SUBJECT}: LabelsMissing: no pod (4 names) (40 requests in 10m0s)"
     ]
 
-    metrics.log_causes(SUBJECT, [cause(Reason.LABELS_MISSING, "no pod (5 names)", rule=0)])
+    metrics.log_causes(SUBJECT, [cause(Reason.LABELS_MISSING, "no pod (5 names)", "rules[0]")])
     assert messages(caplog)[2:] == []
 
-    metrics.log_causes(SUBJECT, [cause(Reason.NO_SERIES, rule=0), cause(Reason.NO_SERIES, rule=1)])
+    metrics.log_causes(
+        SUBJECT,
+        [cause(Reason.NO_SERIES, rule="rules[0]"), cause(Reason.NO_SERIES, rule="rules[1]")],
+    )
     assert messages(caplog)[2:] == [f"{SUBJECT}: NoSeries: because; NoSeries: because"]
 
     clock.now += ENDED_AFTER
@@ -322,7 +326,7 @@ async def test_each_answer_is_counted_by_its_most_specific_reason(metrics, regis
 
 async def test_causes_that_are_usual_at_the_start_give_no_warning_until_they_last(metrics, caplog):
     caplog.set_level(logging.DEBUG)
-    starting = Cause(reason=Reason.NO_SERIES, sentence="because", provisional=True)
+    starting = Finding(reason=Reason.NO_SERIES, fact="because", state=State.PENDING)
 
     metrics.log_causes(SUBJECT, [starting])
     metrics.log_causes(SUBJECT, [cause(Reason.NO_SERIES)])

@@ -12,7 +12,7 @@ from adapter.clients.prometheus_result import QueryResult
 from adapter.server.causes import evidence
 from adapter.server.causes.evidence import Probes
 from rules import ruleset
-from rules.causes.cause import Reason
+from rules.causes.reasons import Reason
 from rules.kinds import PODS, Kinds
 from rules.query import catalog, plan
 from rules.ruleset import Team
@@ -153,7 +153,7 @@ async def test_queries_that_hang_are_given_up(backend, monkeypatch):
 
     (cause,) = await Probes(lambda _: backend.query, backend.detection).of_plan(planned("a"))
 
-    assert cause.reason is Reason.NO_SAMPLE
+    assert cause.reason == Reason.NO_SAMPLE
     assert "Prometheus did not answer the queries for the cause" in cause.sentence
 
 

@@ -17,7 +17,7 @@ from adapter.server.teams.report import State
 from adapter.server.teams.rules import TeamRules
 from rules import limits, teams
 from rules.admission import Key
-from rules.causes.cause import Reason
+from rules.causes.reasons import Reason
 from rules.limits import Limits
 from rules.teams import ConfigMap
 
@@ -150,7 +150,7 @@ async def test_whatever_fails_while_one_is_read_refuses_that_one_alone(
     assert failure.__name__ in replica.states()["bad"].problem
     assert replica.states()["rules"] == State()
     (cause,) = replica.rules.causes("a")
-    assert cause.reason is Reason.RULES_REFUSED
+    assert cause.reason == Reason.RULES_REFUSED
     assert cause.sentence.count("bad") == 1
     assert replica.rules.causes("b") == ()
 
@@ -176,7 +176,7 @@ async def test_a_namespace_is_pending_until_its_rules_are_in_use() -> None:
     for namespace in ("a", "b"):
         cause = replica.rules.pending(namespace)
         assert cause is not None
-        assert cause.reason is Reason.RULES_NOT_LOADED
+        assert cause.reason == Reason.RULES_NOT_LOADED
     with pytest.raises(RuntimeError):
         replica.rules.check()
 

@@ -13,8 +13,9 @@ from adapter.server.api.groups.group import Backend, Resource
 from adapter.server.apimachinery import encoding, request_info
 from adapter.server.apimachinery.negotiation import UNCHANGED
 from rules import ruleset
-from rules.causes.cause import Reason
+from rules.causes.reasons import Reason
 from rules.errors import AmbiguousSampleError
+from rules.findings import State
 from rules.kinds import ApiGroup, ApiResource, GroupResource, Kinds
 from rules.query import catalog as catalogs
 from rules.query.aggregate import Value
@@ -573,7 +574,7 @@ async def test_young_pods_are_left_out_of_a_list(aged, evaluation):
     assert values_of(content.build(UNCHANGED)) == {"a": "1"}
     assert evaluation.calls[0].names == ("a",)
     (cause,) = content.causes
-    assert cause.reason is Reason.POD_TOO_YOUNG
+    assert cause.reason == Reason.POD_TOO_YOUNG
     assert cause.sentence.startswith("rules[0] (rules.yaml:")
     assert cause.sentence.endswith(
         "leaves out pods until they have been Ready for 60 s (`minPodAge`): "
@@ -595,8 +596,8 @@ async def test_a_list_of_young_pods_is_empty_and_has_the_cause(aged, objects, co
 
     assert document["items"] == []
     ((_, (cause,)),) = collector.causes_visible
-    assert cause.reason is Reason.POD_TOO_YOUNG
-    assert cause.provisional
+    assert cause.reason == Reason.POD_TOO_YOUNG
+    assert cause.state is State.PENDING
     assert "none is Ready. Wait" in cause.sentence
 
 

@@ -1,0 +1,205 @@
+"""Reasons of missing values: one table of name, summary, advice and order.
+
+`missing` and `samples` find causes; docs/reasons.md is generated from this table.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Self
+
+from rules.findings import Finding
+
+
+class Reason(enum.StrEnum):
+    """Machine-readable reason of a cause; those closest to a sample come first."""
+
+    summary: str
+    """What is so, without an age, a count or a name."""
+    advice: str
+    """What to do; may be empty."""
+
+    def __new__(cls, name: str, summary: str = "", advice: str = "") -> Self:
+        """Build a member whose value is `name`."""
+        reason = str.__new__(cls, name)
+        reason._value_, reason.summary, reason.advice = name, summary, advice
+        return reason
+
+    UNKNOWN_RESOURCE = ("UnknownResource", "the cluster has no such resource", "Correct the kind")
+    OTHER_SCOPE = ("OtherScope", "the scope of the path does not fit the resource")
+    NO_OBJECT = (
+        "NoObject",
+        "the object does not exist or has finished",
+        "Correct the name or the selector",
+    )
+    POD_TOO_YOUNG = (
+        "PodTooYoung",
+        "the rule leaves out pods until they have been Ready for `minPodAge`",
+    )
+    NO_QUERY = (
+        "NoQuery",
+        "the rule has no valid query for this request",
+        "Correct the rule or the metric selector",
+    )
+    MISSING_RIGHT = (
+        "MissingRight",
+        "the adapter has no permission to list the objects",
+        "Grant it",
+    )
+    LIST_FAILED = (
+        "ListFailed",
+        "the API server did not list the objects",
+        "The adapter's log has its error",
+    )
+    FALLBACK_FAILED = (
+        "FallbackFailed",
+        "no rule produces the metric, and the server of --external-fallback has no value, either",
+        "`gpu-metrics-adapter explain` shows its answer",
+    )
+    PARTIAL_RESPONSE = (
+        "PartialResponse",
+        "the response of Prometheus is partial",
+        "Check its storage nodes, stores and replicas",
+    )
+    PROMETHEUS_UNAVAILABLE = (
+        "PrometheusUnavailable",
+        "Prometheus does not answer as expected",
+        "Check it and --prometheus-url; the adapter's log has the error",
+    )
+    QUERY_REFUSED = (
+        "QueryRefused",
+        "Prometheus refused the query of the rule as invalid",
+        "Correct its `metricsQuery`",
+    )
+    LIMIT_EXCEEDED = (
+        "LimitExceeded",
+        "the query of the rule exceeds a limit",
+        "Select fewer series, or raise the limit",
+    )
+    SEVERAL_SAMPLES = (
+        "SeveralSamples",
+        "the query returned several samples of one object, and the rule says `aggregate: error`",
+        "Aggregate in the query, or set another `aggregate`",
+    )
+    NEGATIVE_VALUE = (
+        "NegativeValue",
+        (
+            "a value is below 0, and the target is an AverageValue: Kubernetes 1.34 and later may "
+            "take that for an overflow and scale to maxReplicas"
+        ),
+        "Write clamp_min(..., 0) in `metricsQuery`",
+    )
+    LABEL_DROPPED = (
+        "LabelDropped",
+        "the query of the rule drops the label of the object",
+        "Add it to `by`",
+    )
+    NOT_FINITE = (
+        "NotFinite",
+        "the query returned NaN or Inf, which is not a value",
+        "Correct the query, or set `onNaN: zero`",
+    )
+    OTHER_NAMESPACE = (
+        "OtherNamespace",
+        "the series have another namespace",
+        "Correct the namespace label in the scrape config",
+    )
+    EXPORTER_ONLY = (
+        "ExporterOnly",
+        "the series have the labels of the exporter's own pod only",
+        (
+            "Let the exporter report the pods of GPUs (with resource claims: "
+            "KUBERNETES_ENABLE_DRA=true), and read their label"
+        ),
+    )
+    TARGET_GONE = (
+        "TargetGone",
+        "the scrape target is gone or down",
+        "Check the exporter and its ServiceMonitor",
+    )
+    SERIES_ENDED = (
+        "SeriesEnded",
+        "the series ended",
+        (
+            "Check that the pod still uses the device and the exporter still reports the series by "
+            "this name"
+        ),
+    )
+    SAMPLE_TOO_OLD = (
+        "SampleTooOld",
+        "the last sample is too old",
+        "Check the scrape interval and the exporter",
+    )
+    NOT_SCRAPED = (
+        "NotScraped",
+        "Prometheus has no series of the object",
+        "Check that it is scraped, or that the exporter reports it",
+    )
+    NO_SAMPLE = ("NoSample", "the query of the rule returned no number")
+    LABEL_DIFFERS = (
+        "LabelDiffers",
+        "the label of the series has another text than the name of the object",
+        "Write the name alone to the label, by relabelling in the scrape config",
+    )
+    LABELS_MISSING = (
+        "LabelsMissing",
+        "the series have no label for the object",
+        "Map the right label in `resources`, or add it in the scrape config",
+    )
+    OTHER_RESOURCE = (
+        "OtherResource",
+        "the metric exists for other kinds of objects only; discovery lists which",
+        "Request it for one of these, or map a label in `resources`",
+    )
+    RULES_NOT_LOADED = ("RulesNotLoaded", "the rules of the namespace are not loaded yet", "Retry")
+    RULES_UNREADABLE = (
+        "RulesUnreadable",
+        "the adapter cannot list the ConfigMaps with rules of teams",
+        "Its log and `/readyz/rights` say why",
+    )
+    RULES_REFUSED = (
+        "RulesRefused",
+        "a ConfigMap with rules in the namespace is refused",
+        "Correct it",
+    )
+    WRONG_NAME = (
+        "WrongName",
+        "no rule produces a metric of this name",
+        "Use one of the names in discovery",
+    )
+    RELIST_FAILED = (
+        "RelistFailed",
+        "the last relist failed",
+        "Check Prometheus; the adapter's log has the error",
+    )
+    NOT_LISTED_YET = (
+        "NotListedYet",
+        "the series have not been listed yet",
+        "Wait for the next relist",
+    )
+    OTHER_EXPORTER = (
+        "OtherExporter",
+        "Prometheus has the series of another exporter",
+        "`gpu-metrics-adapter presets detect` says which preset reads them, if any",
+    )
+    NO_SERIES = (
+        "NoSeries",
+        "Prometheus has no series of the rule",
+        "Check that the exporter is scraped",
+    )
+    NO_RULE = (
+        "NoRule",
+        "no rule produces a metric of this name",
+        "Add a rule, or use a name in discovery",
+    )
+
+
+def summarize(cause: Finding) -> str:
+    """Return the reason and a sentence that stays the same as long as the reason does.
+
+    An HPA repeats it in its condition, and each new text is a new Event in its namespace.
+    """
+    if cause.lasting:
+        return str(cause)
+    reason = Reason(cause.reason)
+    return str(Finding(reason=reason, fact=reason.summary, cure=reason.advice))
