@@ -227,6 +227,8 @@ def _taking(
     if resource is None or missing.has_label(inventory, rule, series, resource):
         return f"takes it from {wording.series(series)}"
     wanted = wording.names(rule.mapping.bind(inventory.kinds).labels(resource))
+    if not wanted:  # `workloads` of the rule
+        return f"takes it from {wording.series(series)} of its pods"
     return f"takes it from {wording.series(series)}, whose series have no label {wanted}"
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from adapter.cli.local_prometheus.remote_write import STALE, Labels
-from tools.faults import seeds
+from tools.faults import seeds, testbed
 from tools.faults.gate import Mode
 from tools.faults.seeds import AGO, Fault
 from tools.real import prometheus
@@ -32,7 +32,8 @@ class Case:
     `to=-SECONDS` (by default, from half an hour ago until 10 minutes later)."""
     rules: str = ""
     flags: tuple[str, ...] = ()
-    pods: tuple[Mapping[str, Any], ...] = ()
+    objects: tuple[Mapping[str, Any], ...] = ()
+    """Pods and workloads."""
     hpas: tuple[Mapping[str, Any], ...] = ()
     replicas: int = 1
     requests: tuple[str, ...] = ()
@@ -99,8 +100,10 @@ def hpa(
     target: str,
     kind: str = "Deployment",
     low: int = 1,
+    replicas: int = 1,
 ) -> Mapping[str, Any]:
-    """Return an HPA of the workload `target` with one metric."""
+    """Return an HPA of the workload `target` with one metric; it has scaled to 0 `replicas`."""
+    asleep = [{"type": "ScaledToZero", "status": "True", "reason": "ScaledToZero"}]
     return {
         "apiVersion": "autoscaling/v2",
         "kind": "HorizontalPodAutoscaler",
@@ -111,7 +114,11 @@ def hpa(
             "maxReplicas": 10,
             "metrics": [metric],
         },
-        "status": {"currentReplicas": 1, "desiredReplicas": 1},
+        "status": {
+            "currentReplicas": replicas,
+            "desiredReplicas": replicas,
+            "conditions": [] if replicas else asleep,
+        },
     }
 
 
@@ -125,6 +132,14 @@ def _of_fault(fault: Fault) -> Case:
         series += [each for each in fault.live if each not in series]
     series += [f"{each} to=-{AGO}" for each in fault.ended]
     series += [f"{each} from=-345 to=-330" for each in fault.rare]
+    replicas = 1 if fault.minimum else 0
+    autoscaler = hpa(
+        *("default", "web", metric),
+        target=fault.target,
+        kind="ReplicaSet",
+        low=fault.minimum,
+        replicas=replicas,
+    )
     return Case(
         title=f"fault: {fault.title}",
         series=tuple(series),
@@ -133,8 +148,9 @@ def _of_fault(fault: Fault) -> Case:
             *("--preset=gpu-dcgm", "--metrics-relist-interval=5s", "--metrics-max-age=1h"),
             *(("--prometheus-timeout=2s",) if fault.gate == "hangs" else ()),
         ),
-        pods=(pod("default", "web-0", "web"),),
-        hpas=(hpa("default", "web", metric, target="web", kind="ReplicaSet", low=fault.minimum),),
+        objects=(pod("default", "web-0", "web"), testbed.replica_set(fault.target)),
+        hpas=(autoscaler,),
+        replicas=replicas,
         requests=(_path(metric, name),),
         explained=(("hpa", "default/web"),),
         gate=fault.gate,
@@ -149,7 +165,9 @@ def _path(metric: Mapping[str, Any], name: str) -> str:
     if metric["type"] == "Object":
         described = metric["object"]["describedObject"]
         metric_name = metric["object"]["metric"]["name"]
-        return f"{root}/{described['kind'].lower()}s/{described['name']}/{metric_name}"
+        group = described["apiVersion"].rpartition("/")[0]
+        resource = f"{described['kind'].lower()}s" + (f".{group}" if group else "")
+        return f"{root}/{resource}/{described['name']}/{metric_name}"
     return f"{root}/pods/*/{name}?labelSelector=app%3Dweb"
 
 
@@ -179,7 +197,7 @@ def _of_report(name: str, document: Mapping[str, Any]) -> Case:
         series=tuple(document.get("series", "").splitlines()),
         rules=document.get("rules", ""),
         flags=(*document.get("flags", ()), "--metrics-relist-interval=1m"),
-        pods=pods,
+        objects=pods,
         hpas=tuple(
             hpa(each["namespace"], each["name"], each["metric"], target=each["target"])
             for each in document.get("hpas", ())

@@ -23,7 +23,10 @@ _VERSIONS = {
     "custom.metrics.k8s.io": "v1beta1",
     "external.metrics.k8s.io": "v1beta1",
 }
-_KINDS = {"apps": {"deployments": "Deployment", "replicasets": "ReplicaSet"}}
+_KINDS = {
+    "": {"pods": "Pod", "services": "Service"},
+    "apps": {"deployments": "Deployment", "replicasets": "ReplicaSet"},
+}
 _OPENER = urllib.request.build_opener(
     urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=INSECURE)
 )
@@ -35,7 +38,7 @@ def serving(
     adapter: str,
     *,
     hpas: Sequence[Mapping[str, Any]],
-    pods: Sequence[Mapping[str, Any]],
+    objects: Sequence[Mapping[str, Any]],
     replicas: int,
 ) -> Iterator[Path]:
     """Serve until the context ends, and yield a kubeconfig."""
@@ -45,6 +48,8 @@ def serving(
         query = dict(parse_qsl(url.query))
         if url.path == "/apis":
             return 200, {"kind": "APIGroupList", "groups": [*map(_group, _VERSIONS)]}
+        if url.path == "/api/v1":
+            return 200, _resources("")
         if found := re.fullmatch(r"/apis/([^/]+)/(v\w+)", url.path):
             return 200, _resources(found[1])
         for each in hpas:
@@ -61,8 +66,9 @@ def serving(
             )
             matching = [
                 each
-                for each in pods
-                if each["metadata"]["namespace"] == found[1]
+                for each in objects
+                if each["kind"] == "Pod"
+                and each["metadata"]["namespace"] == found[1]
                 and wanted.items() <= each["metadata"]["labels"].items()
             ]
             return 200, {"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": matching}
@@ -119,7 +125,7 @@ def _resources(group: str) -> Mapping[str, Any]:
         ]
     return {
         "kind": "APIResourceList",
-        "groupVersion": f"{group}/{_VERSIONS.get(group, 'v1')}",
+        "groupVersion": f"{group}/{_VERSIONS[group]}" if group else "v1",
         "resources": [{**each, "verbs": ["get"]} for each in resources],
     }
 

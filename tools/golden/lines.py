@@ -62,13 +62,13 @@ def _lines(case: Case, folder: Path) -> Iterator[str]:
         (folder / "rules.yaml").write_text(case.rules)
         flags.append("--config=rules.yaml")
     if case.serves:
-        with Adapter(folder, case.pods, flags).running() as adapter:
+        with Adapter(folder, case.objects, flags).running() as adapter:
             for path in case.requests:
                 yield from adapter.request(path)
             yield from adapter.health()
             yield from adapter.logged()
             with front.serving(
-                folder, adapter.url, hpas=case.hpas, pods=case.pods, replicas=case.replicas
+                folder, adapter.url, hpas=case.hpas, objects=case.objects, replicas=case.replicas
             ) as kubeconfig:
                 for arguments in case.explained:
                     yield from run.command("explain", *arguments, f"--kubeconfig={kubeconfig}")

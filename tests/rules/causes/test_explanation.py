@@ -8,7 +8,7 @@ from rules.causes import explanation, explanation_document
 from rules.causes.explanation import Asked, Explanation, QueryFacts, RuleFacts
 from rules.causes.reasons import Reason
 from rules.findings import Finding
-from rules.kinds import NODES, PODS, GroupResource
+from rules.kinds import NODES, PODS, GroupResource, Kinds
 from rules.query.aggregate import Sample
 from tests.rules.causes.test_missing import (
     CONTAINERS,
@@ -80,6 +80,14 @@ def considered(
             "utilisation",
             PODS,
             [(True, "takes it from gpu_util, whose series have no label exported_pod, pod")],
+        ),
+        (
+            inventory(
+                UTIL + "\nworkloads: avg", listed=[["gpu_util ns pod"]], kinds=Kinds.builtin()
+            ),
+            "utilisation",
+            GroupResource("apps", "deployments"),
+            [(True, "takes it from gpu_util of its pods")],
         ),
         (
             inventory(UTIL, listed=[["gpu_util ns pod"]]),
