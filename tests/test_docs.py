@@ -23,7 +23,7 @@ from tools import docs
 ROOT = docs.ROOT
 PAGES = tuple(
     str(page.relative_to(ROOT))
-    for pattern in ("*.md", "docs/*.md", ".github/*.md", "manifests/chart/*.md")
+    for pattern in ("*.md", "docs/**/*.md", ".github/*.md", "manifests/chart/*.md")
     for page in sorted(ROOT.glob(pattern))
 )
 FOLDERS = "adapter|certs|docs|manifests|rules|tests"
@@ -255,7 +255,7 @@ def _key(name: str) -> str:
 
 
 def test_every_reason_has_a_row_in_the_order_of_the_diagnosis() -> None:
-    rows = re.findall(r"^\| `([A-Z]\w+)` \|", read("docs/reasons.md"), re.MULTILINE)
+    rows = re.findall(r"^\| `([A-Z]\w+)` \|", read("docs/troubleshooting.md"), re.MULTILINE)
     reasons = [reason.value for reason in Reason]
 
     assert [row for row in rows if row in reasons] == reasons
@@ -280,6 +280,7 @@ def test_own_metrics_that_are_named_exist() -> None:
 
 
 def test_documents_stay_within_their_size() -> None:
+    """A page is read at one sitting; 24 kB, because generated tables are looked up, not read."""
     sizes = {page: Path(ROOT / page).stat().st_size for page in PAGES if page.startswith("docs/")}
 
-    assert {page: size for page, size in sizes.items() if not 4_000 <= size <= 20_000} == {}
+    assert {page: size for page, size in sizes.items() if not 4_000 <= size <= 24_000} == {}

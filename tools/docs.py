@@ -23,6 +23,7 @@ from adapter.cli.commands import check
 from adapter.settings import reference
 from adapter.settings.settings import GROUPS
 from rules import limits, presets
+from rules.causes.reasons import Reason
 from tools import chart_values
 from tools.backends.servers import BACKENDS
 from tools.presets.table import (
@@ -49,6 +50,44 @@ _LIMITED = {
 _CURRENT = [name for name in METRICS if name.endswith("_current")]
 _NO_VARIANT = ("gpu-dcgm-mig", "gpu-node")
 """Presets whose exporters are only in golden.json, and not among the variants of the fleet."""
+_REASON_NOTES: Mapping[Reason, str] = {
+    Reason.NO_OBJECT: "The selector of an HPA is that of its scale target.",
+    Reason.POD_TOO_YOUNG: "See [`minPodAge`](rules.md#minpodage).",
+    Reason.NO_QUERY: "Often no label is mapped to `namespace` ([`resources`](rules.md#resources)).",
+    Reason.MISSING_RIGHT: "See [rights](install.md#which-rights-does-the-adapter-need).",
+    Reason.LIST_FAILED: "See [500](#why-does-a-request-fail-with-500).",
+    Reason.FALLBACK_FAILED: "Correct the metric's name or selector, or look at that server "
+    "([KEDA](install.md#how-does-it-run-beside-keda)).",
+    Reason.PARTIAL_RESPONSE: "See "
+    "[partial responses](backends.md#what-happens-if-prometheus-answers-partially).",
+    Reason.PROMETHEUS_UNAVAILABLE: "See [500](#why-does-a-request-fail-with-500).",
+    Reason.QUERY_REFUSED: "The position (line:column) is in the rendered query.",
+    Reason.SEVERAL_SAMPLES: "See [`aggregate`](rules.md#aggregate).",
+    Reason.OTHER_NAMESPACE: "If that is the right namespace, request the metric there. If it is "
+    "the exporter's, map the label with the workload's namespace, such as `exported_namespace`, "
+    "or scrape with `honorLabels: true`.",
+    Reason.EXPORTER_ONLY: "For dcgm-exporter: `DCGM_EXPORTER_KUBERNETES=true`, and for claims read "
+    "access to resourceslices ([Presets](presets.md#how-do-series-name-their-pod)).",
+    Reason.SERIES_ENDED: "An upgrade may have renamed it: look at the `/metrics` of the exporter. "
+    "A rule of a team does not see whether a target of another namespace is up.",
+    Reason.SAMPLE_TOO_OLD: "Prometheus ignores samples older than 5 minutes: scrape more often, or "
+    "read `last_over_time(...[15m])`. [`maxSampleAge`](rules.md#maxsampleage) may be a limit, too.",
+    Reason.NOT_SCRAPED: "Does the pod use a GPU?",
+    Reason.NO_SAMPLE: "The message says what leaves nothing: a range shorter than two scrapes, a "
+    "comparison, a matcher; or that the cause could not be found. "
+    "See [the query](#how-do-i-see-the-query).",
+    Reason.LABELS_MISSING: "Idle GPUs have no label of a pod.",
+    Reason.RULES_NOT_LOADED: "The status is 503, after a start or a change of a ConfigMap "
+    "([rules of teams](teams.md)).",
+    Reason.RULES_REFUSED: "The namespace's document has "
+    "[all problems](teams.md#what-became-of-the-rules).",
+    Reason.RELIST_FAILED: "If the message names a limit or what Prometheus refused, correct "
+    "`seriesQuery`.",
+    Reason.OTHER_EXPORTER: "Use that preset, or both during an upgrade.",
+    Reason.NO_SERIES: "Look at `/targets` in Prometheus, run `presets detect`, and see whether "
+    "the rule's filters reject all series.",
+}
+"""What docs/troubleshooting.md adds to the summaries of reasons."""
 _INVALID_RULES = """\
 rules:
 - seriesQuery: DCGM_FI_DEV_GPU_UTIL
@@ -217,6 +256,17 @@ def backends() -> str:
     return _table(header, rows)
 
 
+def reasons() -> str:
+    """Return the reasons of missing values in the order of their report, and what to do."""
+    rows = []
+    for reason in Reason:
+        summary = f"{reason.summary[0].upper()}{reason.summary[1:]}."
+        advice = f"{reason.advice}." if reason.advice else ""
+        meaning = " ".join(filter(None, (summary, advice, _REASON_NOTES.get(reason))))
+        rows.append((f"`{reason.value}`", meaning))
+    return _table(("Reason", "What happened, and what to do"), rows)
+
+
 def alerts() -> str:
     """Return the alerts of the Helm chart."""
     text = (chart_values.CHART / "files" / "alerts.yaml").read_text(encoding="utf-8")
@@ -278,14 +328,16 @@ PARTS: Mapping[str, Mapping[str, Callable[[], str]]] = {
         "presets": preset_list,
         "metrics": preset_metrics,
         "generations": generations,
+        "server-metrics": server_metrics,
+        "servers": servers,
     },
-    "docs/model-servers.md": {"metrics": server_metrics, "servers": servers},
-    "docs/queries.md": {
+    "docs/backends.md": {
         "scope": lambda: check_output(_UNSHARED_RULES),
         "backends": backends,
     },
     "docs/security.md": {"limits": object_limits},
     "docs/testing.md": {"check": lambda: check_output(_INVALID_RULES)},
+    "docs/troubleshooting.md": {"reasons": reasons},
     ".github/CONTRIBUTING.md": {"make": make_targets},
     "manifests/chart/README.md": {"values": chart_values.table, "reasons": chart_values.reasons},
 }

@@ -1,6 +1,6 @@
 """Reasons of missing values: one table of name, summary, advice and order.
 
-`missing` and `samples` find causes; docs/reasons.md is generated from this table.
+`missing` and `samples` find causes; docs/troubleshooting.md is generated from this table.
 """
 
 from __future__ import annotations

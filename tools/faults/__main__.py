@@ -1,9 +1,9 @@
 """Seed 45 faults on a real control plane and print what a user sees: `python -m tools.faults`.
 
 Arguments are parts of titles; without any, all faults are seeded. `--write` writes their rows of
-the table in docs/faults.md, and records what the API server answered for tests/golden. The exit
-code is 1 if a fault is not named with cause and cure by the condition of the HPA or by the last
-line of `doctor`.
+the table in faults.md beside this file, and records what the API server answered for
+tests/golden. The exit code is 1 if a fault is not named with cause and cure by the condition of the
+HPA or by the last line of `doctor`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""docs/faults.md: the table of the faults, as `python -m tools.faults --write` saw them."""
+"""faults.md: the table of the faults, as `python -m tools.faults --write` saw them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from tools.faults.seeds import FAULTS, Fault
 from tools.faults.testbed import Outputs
 
-PATH = Path(__file__).parents[2] / "docs" / "faults.md"
+PATH = Path(__file__).with_name("faults.md")
 _MAX_LINE, _BEGIN = 340, 130
 _COMMON = re.compile(
     r"^the HPA was unable to compute the replica count: |"
@@ -32,7 +32,6 @@ def write(version: str, rows: Sequence[tuple[Fault, Outputs]]) -> None:
     named = sum("| neither: " not in line for line in lines)
     PATH.write_text(
         "# Faults\n\n"
-        "*Which line names which fault?*\n\n"
         f"`python -m tools.faults --write` seeded {len(lines)} faults, one after the other, in a "
         f"control plane of Kubernetes {version}, and\nwrote this page. {named} of them are named "
         "with cause and cure in the message of the HPA's condition (`kubectl describe hpa`), or in "

@@ -30,7 +30,7 @@ _SECONDS = 6.0
 """Seconds after which the other autoscalers are not checked."""
 _FORBIDDEN = frozenset({401, 403})
 _WARNING = re.compile(r'299 \S+ "((?:[^"\\]|\\.)*)"')
-_SEE = "docs/reasons.md#what-do-the-reasons-mean explains the reason"
+_SEE = "docs/troubleshooting.md#what-do-the-reasons-mean explains the reason"
 
 _USAGE = f"/apis/{resource.NAME}/"
 _RESOURCE_METRICS = "install metrics-server, or the component resource-metrics of the manifests"
