@@ -268,7 +268,7 @@ def test_every_health_check_is_documented() -> None:
     names = set(re.findall(r'(?:\bCheck\(\s*name=|\.check\()"([\w-]+)"', sources))
 
     assert names > {"ping", "shutdown"}
-    assert {name for name in names if f"`{name}`" not in read("docs/monitoring.md")} == set()
+    assert {name for name in names if f"`{name}`" not in read("docs/operations.md")} == set()
 
 
 def test_own_metrics_that_are_named_exist() -> None:

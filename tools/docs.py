@@ -16,6 +16,7 @@ import tempfile
 from collections.abc import Callable, Container, Iterable, Mapping
 from pathlib import Path
 
+import yaml
 from prometheus_client import CollectorRegistry
 
 from adapter import bounds, telemetry
@@ -268,9 +269,19 @@ def reasons() -> str:
 
 
 def alerts() -> str:
-    """Return the alerts of the Helm chart."""
+    """Return the alerts of the Helm chart, each with its summary; labels are in capitals."""
     text = (chart_values.CHART / "files" / "alerts.yaml").read_text(encoding="utf-8")
-    return f"```yaml\n{text}```"
+    rows = []
+    for rule in yaml.safe_load(text)["groups"][0]["rules"]:
+        summary = re.sub(
+            r"{{ \$(?:labels\.)?(\w+) }}",
+            lambda match: match[1].upper(),
+            rule["annotations"]["summary"],
+        )
+        summary = summary.replace("<unknown>", "`<unknown>`")
+        name = rule["alert"].removeprefix("GpuMetricsAdapter")
+        rows.append((f"`{name}`", rule.get("for", "at once"), summary))
+    return _table(("`GpuMetricsAdapter...`", "For", "Summary"), rows)
 
 
 def object_limits() -> str:
@@ -323,7 +334,7 @@ PARTS: Mapping[str, Mapping[str, Callable[[], str]]] = {
         "rules": lambda: layers("rules"),
     },
     "docs/flags.md": {"flags": flags},
-    "docs/monitoring.md": {"alerts": alerts, "metrics": own_metrics},
+    "docs/operations.md": {"alerts": alerts, "metrics": own_metrics},
     "docs/presets.md": {
         "presets": preset_list,
         "metrics": preset_metrics,

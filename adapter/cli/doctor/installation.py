@@ -217,7 +217,7 @@ async def _health(installed: Installed, pod: Mapping[str, Any]) -> Sequence[Find
 
 
 def _unhealthy(pod: str, text: str) -> Iterator[Finding]:
-    see = "see the log, and docs/monitoring.md#what-do-the-health-checks-mean"
+    see = "see the log, and docs/operations.md#what-do-the-health-checks-mean"
     for line in text.splitlines():
         if line.startswith("[!]"):
             yield warning(f"adapter {pod}", f"/readyz: {line[3:]}", cure=see)
