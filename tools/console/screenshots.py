@@ -1,7 +1,7 @@
 """`python -m tools.console.screenshots ADDRESS`: writes docs/images from a running console.
 
-ADDRESS is the first address, with the token, as `make playground` prints it. The autoscaler and the
-metric are examples of the playground.
+ADDRESS is the first address, with the token, as `make playground` prints it. The autoscaler is an
+example of the playground.
 """
 
 from __future__ import annotations
@@ -15,36 +15,36 @@ from tools.console import chromium
 from tools.playground.manifests import BERT
 
 _FOLDER = Path(__file__).parents[2] / "docs" / "images"
-_WIDTHS = (1100, 400)
+_WIDTH = 1100
 _HEIGHTS = range(1000, 300, -100)
 """Heights in pixels: the first whose file is small enough. What is below is left out."""
 _MAX_SIZE = 150_000
-_VIEWS = ("autoscalers", "metrics", "exporters", "doctor", "adapter")
+_VIEWS = {
+    "autoscalers": "/autoscalers",
+    "autoscaler": f"/autoscalers/default/{BERT}",
+    "replay": f"/autoscalers/default/{BERT}/replay?since=3m&target=20,40",
+}
+"""View -> its address."""
 
 
 def main(address: str) -> None:
-    """Write a picture of each view at each width."""
+    """Write a picture of each view that docs/console.md shows."""
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(**chromium.options())
         page = browser.new_page()
         page.goto(address)
         root = page.url.rpartition("/")[0]
-        addresses = {name: f"{root}/{name}" for name in _VIEWS}
-        addresses["autoscaler"] = f"{root}/autoscalers/default/{BERT}"
-        addresses["replay"] = f"{addresses['autoscaler']}/replay?since=3m&target=20,40"
-        addresses["metric"] = f"{root}/metrics/pods/duty_cycle_current"
-        for name, each in addresses.items():
-            for width in _WIDTHS:
-                page.goto(each)
-                _shoot(page, width, _FOLDER / f"console-{name}-{width}.png")
+        for name, path in _VIEWS.items():
+            page.goto(root + path)
+            _shoot(page, _FOLDER / f"console-{name}.png")
         browser.close()
 
 
-def _shoot(page: Page, width: int, path: Path) -> None:
-    page.set_viewport_size({"width": width, "height": 300})
+def _shoot(page: Page, path: Path) -> None:
+    page.set_viewport_size({"width": _WIDTH, "height": 300})
     needed = page.evaluate("document.documentElement.scrollHeight")
     for height in _HEIGHTS:
-        page.set_viewport_size({"width": width, "height": min(needed, height)})
+        page.set_viewport_size({"width": _WIDTH, "height": min(needed, height)})
         page.screenshot(path=path)
         if path.stat().st_size <= _MAX_SIZE:
             return

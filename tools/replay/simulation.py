@@ -1,6 +1,6 @@
 """A second simulation of the controller and of the model, which imports nothing of `rules`.
 
-It is written after horizontal.go and replica_calculator.go of Kubernetes 1.36 and docs/replay.md,
+It is written after horizontal.go and replica_calculator.go of Kubernetes 1.36 and docs/console.md,
 with lists of places that are used anew, as the controller has them, and with plain dictionaries.
 """
 
