@@ -25,19 +25,18 @@ from adapter.settings import reference
 from adapter.settings.settings import GROUPS
 from rules import limits, presets
 from rules.causes.reasons import Reason
+from rules.exporters.generations import GENERATIONS
 from tools import chart_values
 from tools.backends.servers import BACKENDS
 from tools.presets.table import (
-    LACKING,
+    EVERY_VARIANT,
+    GOLDEN,
     METRICS,
-    NODES,
-    PRESETS,
+    SCHEMES,
     SERVER_METRICS,
     SERVERS,
-    TITLES,
     VARIANTS,
 )
-from tools.presets.worlds import GOLDEN
 
 ROOT = Path(__file__).parents[1]
 
@@ -136,9 +135,17 @@ def flags() -> str:
 
 
 def preset_list() -> str:
-    """Return the presets, each with its description."""
-    rows = ((f"`{name}`", presets.describe(name)) for name in presets.names())
-    return _table(("Preset", "What it reads"), rows)
+    """Return the presets, each with its description, and the usual ports and path to scrape."""
+    scraped: dict[str, list[str]] = {}
+    for each in GENERATIONS:
+        if each.port:
+            path = "" if each.path == "/metrics" else f" `{each.path}`"
+            scraped.setdefault(each.preset, []).append(f"{each.port}{path}")
+    rows = (
+        (f"`{name}`", presets.describe(name), ", ".join(scraped.get(name, ())))
+        for name in presets.names()
+    )
+    return _table(("Preset", "What it reads", "Port"), rows)
 
 
 def preset_metrics() -> str:
@@ -151,11 +158,9 @@ def generations() -> str:
     """Return which metrics each exporter provides, by the expectations of the preset tests."""
     columns = [name.removesuffix("_current").replace("_", " ") for name in _CURRENT]
     rows = []
-    for variant, names in VARIANTS.items():
-        metrics = {metric for name in names for metric in PRESETS[name]}
-        schemes = NODES.get(variant)
-        nodes = "✓" if schemes is None else "relabelled" if schemes else ""
-        rows.append(_generation(variant, names, metrics - LACKING.get(variant, set()), nodes))
+    for variant, each in VARIANTS.items():
+        nodes = "✓" if each.schemes == SCHEMES else "relabelled" if each.schemes else ""
+        rows.append(_generation(variant, each.presets, each.metrics, nodes))
     for case in GOLDEN["cases"]:
         if case["preset"] not in _NO_VARIANT:
             continue
@@ -170,7 +175,7 @@ def _generation(
     variant: str, names: Iterable[str], metrics: Container[str], nodes: str
 ) -> tuple[str, ...]:
     provided = ("✓" if metric in metrics else "" for metric in _CURRENT)
-    return TITLES[variant], ", ".join(f"`{name}`" for name in names), *provided, nodes
+    return EVERY_VARIANT[variant].title, ", ".join(f"`{name}`" for name in names), *provided, nodes
 
 
 def server_metrics() -> str:
@@ -188,8 +193,8 @@ def servers() -> str:
     rows = (
         (
             each.title,
-            f"`{each.preset}`",
-            *("" if metric in each.lacking else "✓" for metric in SERVER_METRICS),
+            f"`{each.presets[0]}`",
+            *("✓" if metric in each.metrics else "" for metric in SERVER_METRICS),
         )
         for each in SERVERS.values()
     )

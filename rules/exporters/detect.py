@@ -130,8 +130,8 @@ class Report:
 def analyze(observations: Observations) -> Report:
     """Return the exporters and fitting presets. Without `up`, a `pod` counts as the workload's."""
     present = [each for each in GENERATIONS if _live(each, observations)]
-    if any(each.preset == "gpu-hami" for each in present):
-        present = [each for each in present if each.name != generations.HAMI_OLD]
+    names = {each.name for each in present}
+    present = [each for each in present if each.superseded_by not in names]
     exporters = tuple(
         (_server if each.server else _detected)(each, observations) for each in present
     )
@@ -178,8 +178,8 @@ def _names(generation: Generation, labels: Mapping[str, frozenset[str]]) -> froz
     return frozenset(
         name
         for name in generation.series & labels.keys()
-        if (not generation.required_labels or labels[name] & generation.required_labels)
-        and not labels[name] & generation.excluded_labels
+        if (not generation.labels or labels[name] & generation.labels)
+        and not labels[name] & generation.without_labels
     )
 
 
@@ -207,7 +207,7 @@ def _detected(generation: Generation, observations: Observations) -> DetectedExp
         idle = bool(schemes)
     podless = not schemes and not idle
     presets = tuple(_presets(generation, names, labels, schemes, podless=podless, idle=idle))
-    known = _node_labels(generation, presets)
+    known = generations.node_labels(presets[0]) if presets else ()
     nodes = tuple(label for label in known if label in labels)
     return DetectedExporter(
         generation=generation,
@@ -323,14 +323,6 @@ def _presets(
             yield generation.preset
     if names & generations.needed(generation.profiling) and not podless:
         yield generations.PROFILING
-
-
-def _node_labels(generation: Generation, presets: tuple[str, ...]) -> tuple[str, ...]:
-    if generations.NODE in presets:
-        return generations.NODE_LABELS
-    if generations.OLD_NAMES in presets:
-        return generations.OLD_NAMES_NODE_LABELS
-    return generation.node_labels if presets else ()
 
 
 def _metrics(

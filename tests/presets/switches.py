@@ -24,8 +24,7 @@ from pathlib import Path
 
 from tools.presets import api, worlds
 from tools.presets.api import Api
-from tools.presets.table import LACKING, METRICS, PRESETS, VARIANTS
-from tools.presets.worlds import EXPORTERS, GOLDEN
+from tools.presets.table import EXPORTERS, GOLDEN, METRICS, VARIANTS
 from tools.real import prometheus
 
 NODES = tuple(worlds.EXPORTER_PODS)
@@ -53,8 +52,7 @@ _NAMESPACES = sorted({pod.split("/")[0] for pod in GOLDEN["pods"]})
 
 def metrics(variant: str) -> frozenset[str]:
     """Return the metrics that the presets of a variant provide."""
-    provided = {metric for preset in VARIANTS[variant] for metric in PRESETS[preset]}
-    return frozenset(provided - set(LACKING.get(variant, ())))
+    return VARIANTS[variant].metrics & METRICS.keys()
 
 
 def expected(metric: str) -> Mapping[str, Fraction]:

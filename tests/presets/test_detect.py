@@ -21,7 +21,8 @@ from adapter.server.series import detection
 from rules.exporters import detect
 from tools.fakes import prometheus as fakes
 from tools.presets import worlds
-from tools.presets.worlds import EXPORTERS, SCHEMES, World
+from tools.presets.table import EXPORTERS, SCHEMES
+from tools.presets.worlds import World
 from tools.real import prometheus as real
 
 DCGM, PROF, NODE = "gpu-dcgm", "gpu-dcgm-prof", "gpu-node"

@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 
 from tools.presets import api, worlds
-from tools.presets.table import LACKING, METRICS, NODES, PRESETS, VARIANTS
-from tools.presets.worlds import GOLDEN, SCHEMES, World
+from tools.presets.table import GOLDEN, METRICS, PRESETS, SCHEMES, VARIANTS
+from tools.presets.worlds import World
 from tools.real.prometheus import Prometheus
 
 CASES = [
     (World(variant, scheme), preset)
-    for variant, presets in VARIANTS.items()
-    for preset in presets
+    for variant, recorded in VARIANTS.items()
+    for preset in recorded.presets
     for scheme in SCHEMES
 ]
 
@@ -57,12 +57,12 @@ async def test_a_preset_provides_the_expected_value_of_every_pod_and_node(
         pods = {metric: await _pods(served, metric) for metric in PRESETS[preset]}
         nodes = await served.nodes("duty_cycle_current")
 
+    recorded = VARIANTS[world.variant]
     assert pods == {
-        metric: _expected_pods(metric) if metric not in LACKING.get(world.variant, ()) else {}
+        metric: _expected_pods(metric) if metric in recorded.metrics else {}
         for metric in PRESETS[preset]
     }
-    named = world.scheme in NODES.get(world.variant, SCHEMES)
-    expected = named and "duty_cycle_current" in PRESETS[preset]
+    expected = world.scheme in recorded.schemes and "duty_cycle_current" in PRESETS[preset]
     assert nodes == (_expected_nodes() if expected else {})
 
 

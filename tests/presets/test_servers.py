@@ -23,8 +23,7 @@ from adapter.server.series import detection
 from rules import presets, ruleset
 from rules.exporters import detect
 from tools.presets import api
-from tools.presets.table import SERVER_METRICS, SERVERS
-from tools.presets.worlds import FIXTURES
+from tools.presets.table import FIXTURES, SERVER_METRICS, SERVERS
 from tools.real import prometheus
 
 FOLDER = FIXTURES / "servers"
@@ -53,15 +52,14 @@ def idle(value: float, _: float) -> float:
     return value
 
 
-def expected(lacking: frozenset[str] = frozenset()) -> Mapping[str, float]:
-    return {metric: value for metric, value in STATE.items() if metric not in lacking}
-
-
 PODS: Mapping[str, tuple[str, Grown, Mapping[str, float]]] = {
-    **{name: (name, steady, expected(each.lacking)) for name, each in SERVERS.items()},
+    **{
+        name: (name, steady, {metric: STATE[metric] for metric in each.metrics})
+        for name, each in SERVERS.items()
+    },
     **{name: (name, steady, case["values"]) for name, case in GOLDEN["cases"].items()},
-    "sglang-underscore": ("sglang", steady, expected()),
-    "vllm-restarted": ("vllm", restarted, expected()),
+    "sglang-underscore": ("sglang", steady, STATE),
+    "vllm-restarted": ("vllm", restarted, STATE),
     "vllm-idle": ("vllm", idle, dict.fromkeys(STATE, 0)),
     "sglang-idle": ("sglang", idle, dict.fromkeys(STATE, 0)),
 }
@@ -145,10 +143,7 @@ def test_a_preset_for_model_servers_has_metrics_of_the_table_and_merges_them(pre
     rules = [rule.config for rule in ruleset.load([(preset, presets.text(preset))]).rules]
 
     reported = {
-        metric
-        for each in SERVERS.values()
-        if each.preset == preset
-        for metric in SERVER_METRICS.keys() - each.lacking
+        metric for each in SERVERS.values() if each.presets == (preset,) for metric in each.metrics
     }
     assert {rule.name.as_ for rule in rules} == reported
     assert all(rule.merge for rule in rules)
@@ -287,7 +282,7 @@ async def test_a_server_is_detected(pod: str, scraped: prometheus.Prometheus) ->
     )
     file = PODS[pod][0]
     if file in SERVERS:
-        assert report.presets == (SERVERS[file].preset,)
+        assert report.presets == SERVERS[file].presets
     if file in GATEWAYS:
         assert report.presets == (GATEWAYS[file],)
 

@@ -15,7 +15,7 @@ import pytest
 from tests.presets import switches
 from tests.presets.switches import NODES
 from tools.presets import api
-from tools.presets.worlds import GOLDEN
+from tools.presets.table import GOLDEN
 from tools.real import prometheus
 
 _REQUESTS = 60

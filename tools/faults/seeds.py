@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from tools.faults.gate import Mode
-from tools.presets import worlds
+from tools.presets.table import EXPORTERS
 
 PLAIN = "avg by (<<.GroupBy>>) (<<.Series>>{<<.LabelMatchers>>})"
 AGO = 60.0
@@ -110,7 +110,7 @@ _EXPORTED = 'exported_namespace="default",exported_pod="web-0"'
 HEALTHY = (f"util_healthy{{{_WEB}}} 10", f"util_workload{{{_WEB}}} 10")
 _EXPORTER = tuple(
     line
-    for path in sorted((worlds.EXPORTERS / "c4-4.8.2-default").glob("*.prom"))
+    for path in sorted((EXPORTERS / "c4-4.8.2-default").glob("*.prom"))
     for line in path.read_text().splitlines()
     if not line.startswith("#")
 )

@@ -14,21 +14,15 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
+from tools.presets.table import EXPORTERS
 from tools.real import prometheus
-
-FIXTURES = Path(__file__).parents[2] / "tests" / "fixtures"
-EXPORTERS = FIXTURES / "exporters"
-GOLDEN: Mapping[str, Any] = json.loads((FIXTURES / "golden.json").read_text())
 
 EXPORTER_PODS = {
     "gpu-node-a": "dcgm-exporter-b6sgj",
     "gpu-node-b": "dcgm-exporter-n8v2q",
     "gpu-node-c": "dcgm-exporter-x4k7w",
 }
-SCHEMES = ("exported", "honored", "bare")
-"""A ServiceMonitor without and with honorLabels, and a static config that adds `node`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,19 +92,18 @@ def test_the_table_has_all_metrics_of_a_preset(generation: Generation) -> None:
     assert provided == set(generation.fields)
 
 
-def test_the_table_has_the_node_labels_of_the_presets() -> None:
-    expected = {each.preset: each.node_labels for each in GENERATIONS if each.preset}
-    expected |= {
-        generations.MIG: expected["gpu-dcgm"],
-        generations.NODE: generations.NODE_LABELS,
-        generations.OLD_NAMES: generations.OLD_NAMES_NODE_LABELS,
-    }
+@pytest.mark.parametrize("preset", presets.names())
+def test_node_labels_are_those_of_every_rule_of_the_preset(preset: str) -> None:
+    for rule in rules_of(preset):
+        overrides = rule.resources.overrides
+        nodes = [each.label for each in overrides if each.resource == "node"]
+        assert tuple(nodes) == generations.node_labels(preset)
 
-    for preset, labels in expected.items():
-        for rule in rules_of(preset):
-            overrides = rule.resources.overrides
-            nodes = [each.label for each in overrides if each.resource == "node"]
-            assert tuple(nodes) == labels, preset
+
+def test_names_are_unique_and_so_is_the_order() -> None:
+    for key in ("name", "order"):
+        values = [getattr(each, key) for each in GENERATIONS]
+        assert len(values) == len(set(values))
 
 
 def _pinned(rule: config.Rule) -> str:

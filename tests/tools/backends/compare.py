@@ -14,6 +14,7 @@ from pathlib import Path
 
 from tests.rules.lint import configurations, live
 from tools.presets import worlds
+from tools.presets.table import EXPORTERS
 from tools.presets.worlds import World
 from tools.real import prometheus
 from tools.real.prometheus import Client
@@ -65,7 +66,7 @@ def exposition(world: World) -> list[str]:
     """Return the samples of a world as Prometheus stores them, in the text format."""
     lines = []
     for file in worlds.files(world.variant):
-        exposed = (worlds.EXPORTERS / file).read_text().splitlines()
+        exposed = (EXPORTERS / file).read_text().splitlines()
         for labels, value in prometheus.samples(exposed):
             stored = worlds.stored(labels, file, world.scheme)
             name = stored.pop("__name__")

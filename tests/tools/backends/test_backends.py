@@ -21,8 +21,8 @@ from tools.backends import programs, servers
 from tools.backends.servers import BACKENDS, REFUSED, Backend, Server
 from tools.control_plane.daemon import Daemon
 from tools.presets import api
-from tools.presets.table import LACKING, METRICS, PRESETS, VARIANTS
-from tools.presets.worlds import GOLDEN, SCHEMES, World
+from tools.presets.table import GOLDEN, LACKING, METRICS, PRESETS, SCHEMES, VARIANTS
+from tools.presets.worlds import World
 from tools.real import prometheus
 
 _RULES = """\

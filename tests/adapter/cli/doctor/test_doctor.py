@@ -34,7 +34,7 @@ from adapter.clients.kubernetes import Kube, Reply
 from rules.exporters import detect
 from tools.certificates import Holder
 from tools.fakes import kubernetes
-from tools.presets import worlds
+from tools.presets.table import EXPORTERS
 from tools.real import prometheus as real
 
 NAME = "gpu-metrics-adapter"
@@ -682,7 +682,7 @@ async def test_series_of_exporters_are_judged_on_a_real_prometheus(tmp_path: Pat
     with real.run(tmp_path / "whole") as server:
         flags = dataclasses.replace(flags, url=server.url)
         server.put('up{job="d",instance="i",pod="exporter"} 1')
-        for each in sorted((worlds.EXPORTERS / "c4-4.8.2-default").glob("*.prom")):
+        for each in sorted((EXPORTERS / "c4-4.8.2-default").glob("*.prom")):
             server.put(*each.read_text().splitlines())
         whole = texts(await checks._prometheus(flags))
 
