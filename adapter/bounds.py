@@ -1,5 +1,6 @@
-"""Bounds of what the server remembers and tracks, in one table, which docs/architecture.md shows.
+"""Bounds of what the server remembers and tracks, in one table.
 
+docs/dev/architecture.md shows it.
 `rules.limits` has the limits on what the writers of objects can make grow.
 """
 

@@ -26,7 +26,7 @@ PAGES = tuple(
     for pattern in ("*.md", "docs/**/*.md", ".github/*.md", "manifests/chart/*.md")
     for page in sorted(ROOT.glob(pattern))
 )
-FOLDERS = "adapter|certs|docs|manifests|rules|tests"
+FOLDERS = "adapter|certs|docs|manifests|rules|tests|tools"
 
 FOREIGN_FLAGS = {
     "--enable-metrics",  # SGLang

@@ -331,12 +331,11 @@ def _table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
 
 
 PARTS: Mapping[str, Mapping[str, Callable[[], str]]] = {
-    "docs/architecture.md": {
+    "docs/dev/architecture.md": {
         "bounds": remembered,
         "adapter": lambda: layers("adapter"),
         "server": lambda: layers("server", "adapter/server"),
         "cli": lambda: layers("cli", "adapter/cli"),
-        "rules": lambda: layers("rules"),
     },
     "docs/flags.md": {"flags": flags},
     "docs/operations.md": {"alerts": alerts, "metrics": own_metrics},
