@@ -1,4 +1,4 @@
-"""Generated parts of the documents: tables of flags, presets, own metrics, layers and commands.
+"""Generated parts of the documents: tables of flags, presets, own metrics and commands.
 
 `python -m tools.docs` writes them. Each part stands between `<!-- NAME -->` and `<!-- /NAME -->`;
 tests/test_docs.py fails if one is out of date.
@@ -6,7 +6,6 @@ tests/test_docs.py fails if one is out of date.
 
 from __future__ import annotations
 
-import ast
 import configparser
 import contextlib
 import inspect
@@ -88,6 +87,13 @@ _REASON_NOTES: Mapping[Reason, str] = {
     "the rule's filters reject all series.",
 }
 """What docs/troubleshooting.md adds to the summaries of reasons."""
+_LAYERED = {
+    "adapter": "adapter",
+    "server": "adapter/server",
+    "cli": "adapter/cli",
+    "rules": "rules",
+}
+"""Contract in setup.cfg -> the package whose layers it lists."""
 _INVALID_RULES = """\
 rules:
 - seriesQuery: DCGM_FI_DEV_GPU_UTIL
@@ -213,8 +219,8 @@ def own_metrics() -> str:
         for family in collector.collect():
             name = f"{family.name}_total" if family.type == "counter" else family.name
             shown = ", ".join(f"`{label}`" for label in labels if label)
-            rows.append((f"`{name}`", family.type, shown, family.documentation))
-    return _table(("Metric", "Type", "Labels", "Meaning"), sorted(rows))
+            rows.append((f"`{name}`", shown, family.documentation))
+    return _table(("Metric", "Labels", "Meaning"), sorted(rows))
 
 
 def check_output(rules: str) -> str:
@@ -231,25 +237,16 @@ def check_output(rules: str) -> str:
     )
 
 
-def layers(name: str, package: str = "") -> str:
-    """Return the layers of a package by setup.cfg, with the summary of each module."""
+def layers() -> str:
+    """Return the layers of each package by setup.cfg, the top first."""
     setup = configparser.ConfigParser(interpolation=None)
     setup.read(ROOT / "setup.cfg", encoding="utf-8")
-    listed = setup[f"importlinter:contract:{name}-layers"]["layers"].split("\n")
-    rows = (
-        (str(number), f"`{module}`", _summary(ROOT / (package or name) / module))
-        for number, layer in enumerate(filter(None, listed), start=1)
-        for module in layer.split(" | ")
-    )
-    return _table(("Layer", "Module", "What it is"), rows)
-
-
-def _summary(module: Path) -> str:
-    """Return the first sentence of the docstring of a module or package."""
-    file = module.with_suffix(".py")
-    file = file if file.exists() else module / "__init__.py"
-    docstring = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
-    return re.split(r"(?<=\.)\s", " ".join(docstring.split()))[0]
+    rows = []
+    for name, package in _LAYERED.items():
+        listed = setup[f"importlinter:contract:{name}-layers"]["layers"].split("\n")
+        named = (re.sub(r"(\w+)", r"`\1`", layer) for layer in listed if layer)
+        rows.append((f"`{package}/`", " > ".join(named).replace(" | ", " · ")))
+    return _table(("Package", "Layers, the top first; `·` is between equals"), rows)
 
 
 def backends() -> str:
@@ -331,12 +328,7 @@ def _table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
 
 
 PARTS: Mapping[str, Mapping[str, Callable[[], str]]] = {
-    "docs/dev/architecture.md": {
-        "bounds": remembered,
-        "adapter": lambda: layers("adapter"),
-        "server": lambda: layers("server", "adapter/server"),
-        "cli": lambda: layers("cli", "adapter/cli"),
-    },
+    "docs/dev/architecture.md": {"bounds": remembered, "layers": layers},
     "docs/flags.md": {"flags": flags},
     "docs/operations.md": {"alerts": alerts, "metrics": own_metrics},
     "docs/presets.md": {
