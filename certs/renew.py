@@ -68,6 +68,12 @@ class Policy:
     propagation: timedelta = timedelta(minutes=5)
     """How long a new CA is trusted before it issues; by then every API server has its caBundle."""
 
+    @classmethod
+    def of_service(cls, service: str, namespace: str) -> Policy:
+        """Return the policy for certificates with the DNS names of a Service."""
+        names = (f"{service}.{namespace}.svc", f"{service}.{namespace}", service)
+        return cls(name=service, hosts=(*names, f"{service}.{namespace}.svc.cluster.local"))
+
 
 def create(policy: Policy, *, now: datetime) -> State:
     """Create a CA and a serving certificate."""

@@ -31,6 +31,11 @@ Kubernetes itself acts on the other types: it writes the token of an account int
 _KEYS = ("tls.crt", "tls.key", "ca.crt", "ca.key", "next-ca.crt", "next-ca.key", "previous.crt")
 
 
+def name_of(service: str) -> str:
+    """Return the name of the Secret that the replicas of a Service share."""
+    return f"{service}-tls"
+
+
 def document(state: State, *, name: str, namespace: str) -> dict[str, Any]:
     """Return a Secret with `state`.
 

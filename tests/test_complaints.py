@@ -19,7 +19,7 @@ import pytest
 import yaml
 
 from adapter import settings
-from adapter.server.app import rule_files
+from adapter.settings import rule_files
 from rules.lint import check
 from tools.presets import api
 from tools.presets.api import GROUP, Api

@@ -1,7 +1,7 @@
 """Command-line flags: declaration, parsing, validation and reference.
 
-Each group of flags is one dataclass in a module of its own. This package reads no file and opens
-no socket; only `adapter.server.app` and `adapter.cli.commands` import it.
+Each group of flags is one dataclass in a module of its own. Only `rule_files` reads files, those
+that `--config` names; nothing here opens a socket.
 """
 
 from __future__ import annotations

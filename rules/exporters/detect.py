@@ -1,6 +1,6 @@
 """Detects which GPU exporters, model servers and gateways a Prometheus scrapes: their presets.
 
-`analyze` evaluates `Observations`, which `adapter.server.series.detection` queries. The texts of
+`analyze` evaluates `Observations`, which `adapter.clients.detection` queries. The texts of
 findings are in `advice`.
 """
 

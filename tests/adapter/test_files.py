@@ -12,9 +12,8 @@ import pytest
 from adapter import errors, files
 from adapter.clients import kubeconfig
 from adapter.clients.credentials import Credentials, ReloadingClientContext, read_secret
-from adapter.server.app import rule_files
 from adapter.server.cluster.manifests import FileObjects
-from adapter.settings import Source
+from adapter.settings import Source, rule_files
 from rules.errors import ConfigError
 
 ZERO = Path("/dev/zero")

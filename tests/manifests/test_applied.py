@@ -21,6 +21,7 @@ from adapter.server.tls import context, serving_certificate
 from adapter.server.tls.apiservices import APIServiceController
 from certs import renew, secret
 from certs.issue import issue_temporary
+from certs.renew import Policy
 from tests.manifests.test_manifests import (
     MANIFESTS,
     NAME,
@@ -35,7 +36,7 @@ API_SERVICES = [
     f"{version}.{group.NAME}" for group in (custom, external) for version in group.VERSIONS
 ]
 PATH = "/apis/apiregistration.k8s.io/v1/apiservices/"
-TLS = serving_certificate.secret_name(NAME)
+TLS = secret.name_of(NAME)
 SECRET = f"/api/v1/namespaces/{NAMESPACE}/secrets/{TLS}"
 NOW = dt.datetime.now(dt.UTC)
 
@@ -61,7 +62,7 @@ class Replica:
             self.live.serve,
             name=TLS,
             namespace=NAMESPACE,
-            policy=serving_certificate.policy(NAME, NAMESPACE),
+            policy=Policy.of_service(NAME, NAMESPACE),
             clock=lambda: self.now,
         )
 
@@ -139,7 +140,7 @@ async def test_the_permissions_suffice_to_rotate_the_ca(applied, kube):
     replica = Replica(kube)
     await replica.controller.attempt()
     old = replica.live.bundle.ca_pem
-    policy = serving_certificate.policy(NAME, NAMESPACE)
+    policy = Policy.of_service(NAME, NAMESPACE)
     steps = []
 
     for after in (dt.timedelta(days=300), policy.propagation, policy.serving):
@@ -195,7 +196,7 @@ async def test_applying_the_manifests_again_keeps_the_ca(apply, applied, kube):
 
 async def test_the_secret_of_an_earlier_version_stays_in_use(apply, secret_restored, applied, kube):
     """It was created by the adapter, with another type, and without kubectl's annotation."""
-    state = renew.create(serving_certificate.policy(NAME, NAMESPACE), now=NOW)
+    state = renew.create(Policy.of_service(NAME, NAMESPACE), now=NOW)
     document = secret.document(state, name=TLS, namespace=NAMESPACE)
     replace_secret(applied, document | {"type": "kubernetes.io/tls"})
 
@@ -218,7 +219,7 @@ async def test_the_secret_of_an_earlier_version_stays_in_use(apply, secret_resto
 async def test_the_secret_of_certs_issue_stays_in_use(
     apply, kind, secret_restored, applied, kube, capsys
 ):
-    state = renew.create(serving_certificate.policy(NAME, NAMESPACE), now=NOW)
+    state = renew.create(Policy.of_service(NAME, NAMESPACE), now=NOW)
     document = secret.document(state, name=TLS, namespace=NAMESPACE)
     replace_secret(applied, document | {"type": kind})
     (flags,) = re.findall(r"gpu-metrics-adapter certs issue \| kubectl (.*)", INSTALL.read_text())

@@ -16,10 +16,12 @@ import yaml
 
 from adapter import __version__, settings
 from adapter.clients.kubernetes import Kube
+from adapter.clients.own_rights import AUTHENTICATION_CONFIG as CLIENT_CAS
 from adapter.server.api.groups import GROUPS, custom, external
-from adapter.server.auth import trust
 from adapter.server.tls import serving_certificate
 from adapter.server.tls.apiservices import APIServiceController
+from certs import secret
+from certs.renew import Policy
 from rules import presets
 from tests.store import REGISTRATION, Store
 from tools.certificates import DAY, NOW
@@ -28,7 +30,7 @@ from tools.fakes import kubernetes
 MANIFESTS = Path(__file__).parents[2] / "manifests"
 FOLDERS = ("base", *sorted(f"overlays/{each.name}" for each in (MANIFESTS / "overlays").iterdir()))
 NAME = NAMESPACE = "gpu-metrics-adapter"
-SECRET = serving_certificate.secret_name(NAME)
+SECRET = secret.name_of(NAME)
 VERBS = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch"}
 
 
@@ -302,7 +304,7 @@ def test_the_account_has_no_unused_permission(built):
     registered = [each["metadata"]["name"] for each in built.of("APIService")]
     secrets = [] if built.of("Certificate") else [SECRET]
     assert granted == {
-        ("get", "configmaps", trust.NAME),
+        ("get", "configmaps", CLIENT_CAS.name),
         *((verb, "events", None) for verb in ("create", "get", "update")),
         *((verb, "secrets", name) for verb in ("get", "update") for name in secrets),
         *(("get", "apiregistration.k8s.io/apiservices", name) for name in served),
@@ -315,8 +317,8 @@ def test_the_account_has_no_unused_permission(built):
 def test_the_settings_of_authentication_may_be_followed(built, verb):
     what = (verb, "", "configmaps")
 
-    assert built.allows(*what, namespace=trust.NAMESPACE, name=trust.NAME)
-    assert not built.allows(*what, namespace=trust.NAMESPACE, name="coredns")
+    assert built.allows(*what, namespace=CLIENT_CAS.namespace, name=CLIENT_CAS.name)
+    assert not built.allows(*what, namespace=CLIENT_CAS.namespace, name="coredns")
 
 
 @pytest.mark.parametrize("verb", ["list", "watch"])
@@ -389,7 +391,7 @@ async def test_the_permissions_suffice_for_the_certificate_controllers(
         served.append,
         name=SECRET,
         namespace=NAMESPACE,
-        policy=serving_certificate.policy(NAME, NAMESPACE),
+        policy=Policy.of_service(NAME, NAMESPACE),
         clock=lambda: now,
     )
 
@@ -424,7 +426,7 @@ def test_with_cert_manager_the_certificate_comes_from_its_secret(cert_manager):
     spec = certificate["spec"]
     assert volumes["certificates"]["secret"]["secretName"] == spec["secretName"]
     assert spec["secretName"] != SECRET
-    assert tuple(spec["dnsNames"]) == serving_certificate.policy(NAME, NAMESPACE).hosts
+    assert tuple(spec["dnsNames"]) == Policy.of_service(NAME, NAMESPACE).hosts
     for each in cert_manager.of("APIService"):
         injected = each["metadata"]["annotations"]["cert-manager.io/inject-ca-from"]
         assert injected == f"{NAMESPACE}/{certificate['metadata']['name']}"
@@ -447,7 +449,11 @@ def test_the_secret_has_only_a_name(real_servers, request, folder):
 def test_another_namespace_leaves_no_right_behind(elsewhere):
     for verb in ("get", "list", "watch"):
         what = (verb, "", "configmaps")
-        assert elsewhere.allows(*what, namespace=trust.NAMESPACE, name=trust.NAME)
+        assert elsewhere.allows(
+            *what,
+            namespace=CLIENT_CAS.namespace,
+            name=CLIENT_CAS.name,
+        )
     assert elsewhere.allows("list", "", "pods", namespace="team-a")
     reader = elsewhere.by_name["ClusterRoleBinding", "gpu-metrics-adapter:metrics-reader"]
     assert [each["namespace"] for each in reader["subjects"]] == ["kube-system"]
@@ -472,7 +478,7 @@ def test_another_namespace_is_named_everywhere_and_stays_as_it_is(elsewhere):
 def test_another_namespace_gets_certificates_of_cert_manager(elsewhere):
     certificate = elsewhere.by_name["Certificate", NAME]
 
-    hosts = serving_certificate.policy(NAME, "monitoring").hosts
+    hosts = Policy.of_service(NAME, "monitoring").hosts
     assert tuple(certificate["spec"]["dnsNames"]) == hosts
     for each in elsewhere.of("APIService"):
         injected = each["metadata"]["annotations"]["cert-manager.io/inject-ca-from"]

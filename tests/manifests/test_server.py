@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from adapter.server.tls import serving_certificate
+from certs import secret
 from tools.cluster import server
 from tools.cluster.server import NAME, NAMESPACE, Server
 from tools.control_plane.plane import ControlPlane
@@ -114,9 +114,7 @@ def test_the_server_is_available_within_seconds_and_authorizes_users(
     wait_for(lambda: "pods: watched, " in adapter.log, "pods are watched")
     watched_status, watched_document = get_as(cluster, "reader")
     status_of_stranger, refusal = get_as(cluster, "stranger")
-    secret = cluster.admin.get(
-        f"/api/v1/namespaces/{NAMESPACE}/secrets/{serving_certificate.secret_name(NAME)}"
-    )
+    stored = cluster.admin.get(f"/api/v1/namespaces/{NAMESPACE}/secrets/{secret.name_of(NAME)}")
     bundles = [
         cluster.admin.get(f"/apis/apiregistration.k8s.io/v1/apiservices/{name}")["spec"]
         for name in adapter.api_services
@@ -139,7 +137,7 @@ def test_the_server_is_available_within_seconds_and_authorizes_users(
         'pods.custom.metrics.k8s.io "*" is forbidden: User "stranger" cannot get resource '
         '"pods/duty_cycle_current" in API group "custom.metrics.k8s.io" in the namespace "default"'
     )
-    assert {spec["caBundle"] for spec in bundles} == {secret["data"]["ca.crt"]}
+    assert {spec["caBundle"] for spec in bundles} == {stored["data"]["ca.crt"]}
     assert not any(spec.get("insecureSkipTLSVerify") for spec in bundles)
     assert status_after_outage == 200
     print(f"\nseconds until Available (from start, from listening): {durations}; {OUTAGE=} s")

@@ -16,8 +16,8 @@ from aiohttp import web
 
 from adapter import errors
 from adapter.__main__ import main
+from adapter.clients import detection
 from adapter.clients.prometheus import Prometheus
-from adapter.server.series import detection
 from rules.exporters import detect
 from tools.fakes import prometheus as fakes
 from tools.presets import worlds

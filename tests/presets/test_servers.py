@@ -18,8 +18,8 @@ import pytest
 
 from adapter import __main__ as program
 from adapter.cli.local_prometheus.remote_write import STALE, Labels
+from adapter.clients import detection
 from adapter.clients.prometheus import Prometheus
-from adapter.server.series import detection
 from rules import presets, ruleset
 from rules.exporters import detect
 from tools.presets import api

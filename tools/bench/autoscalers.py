@@ -16,6 +16,8 @@ from typing import Any, cast
 from prometheus_client import CollectorRegistry, generate_latest
 
 from adapter import telemetry
+from adapter.clients.value_index import Item, ValueIndex
+from adapter.clients.watch_cache import WatchCaches
 from adapter.server.api.outcomes import Outcomes, key_of
 from adapter.server.apimachinery import request_info
 from adapter.server.autoscalers import questions
@@ -23,8 +25,6 @@ from adapter.server.autoscalers.events import Events
 from adapter.server.autoscalers.questions import Watched
 from adapter.server.autoscalers.watch import INTERVAL, Autoscalers
 from adapter.server.cluster.shared_index import SharedIndex
-from adapter.server.cluster.value_index import Item, ValueIndex
-from adapter.server.cluster.watch_cache import WatchCaches
 from rules import limits
 from rules.kinds import Kinds
 from rules.selectors import selectors

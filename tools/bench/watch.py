@@ -30,9 +30,9 @@ from prometheus_client import CollectorRegistry
 from adapter import telemetry
 from adapter.background import watch_stalls
 from adapter.clients.kubernetes import Kube
-from adapter.server.cluster import watch_cache
+from adapter.clients.watch_cache import WatchCaches
+from adapter.server.cluster import contents
 from adapter.server.cluster.object_index import Object
-from adapter.server.cluster.watch_cache import WatchCaches
 from adapter.server.http.limits import return_freed_buffers
 from rules.kinds import Kinds
 from rules.selectors import selectors
@@ -106,7 +106,7 @@ async def _watch(api: Kube, size: int) -> dict[str, float]:
     return_freed_buffers()
     pods = Kinds.builtin().first("pods")
     caches = WatchCaches(
-        api, watch_cache.OBJECTS, metrics=telemetry.WatchCacheMetrics(CollectorRegistry())
+        api, contents.OBJECTS, metrics=telemetry.WatchCacheMetrics(CollectorRegistry())
     )
     running = asyncio.create_task(caches.run())
     await asyncio.sleep(0)

@@ -29,7 +29,6 @@ from adapter.server.api.groups import custom, external
 from adapter.server.api.groups.group import AnyGroup, Backend, answer
 from adapter.server.apimachinery import request_info
 from adapter.server.apimachinery.negotiation import UNCHANGED
-from adapter.server.cluster.readiness import too_young
 from adapter.server.evaluation.evaluation import Evaluation
 from rules import quantity, ruleset
 from rules.document.sources import DEFAULT
@@ -38,6 +37,7 @@ from rules.hpa.reading import CUSTOM, Reply, Request
 from rules.hpa.replay import Reading, Variant
 from rules.kinds import PODS, WORKLOADS, GroupResource, Kinds
 from rules.query import entry_document
+from rules.query.pod_age import too_young
 from rules.selectors import selectors
 from rules.selectors.selectors import Selector
 from tools.real import prometheus as real

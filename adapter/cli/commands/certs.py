@@ -17,13 +17,12 @@ import yaml
 
 from adapter import settings
 from adapter.files import read_file
-from adapter.server.tls import serving_certificate
 from adapter.settings.flag import Group, flag
 from adapter.settings.flag_types import FILE, STRING, integer, repeated
 from certs import secret
 from certs.bundle import CertificateError
 from certs.issue import Authority
-from certs.renew import State
+from certs.renew import Policy, State
 
 _SERVICE = "gpu-metrics-adapter"
 _MAX_DAYS = 36499
@@ -133,7 +132,7 @@ def _issue(options: _Issue) -> State:
         authority = Authority.parse(read_file(certificate), read_file(key))
     else:
         authority = Authority.create(name, now=now, valid=dt.timedelta(days=options.ca_days))
-    hosts = (*serving_certificate.policy(name, _namespace(options)).hosts, *options.hosts)
+    hosts = (*Policy.of_service(name, _namespace(options)).hosts, *options.hosts)
     valid = dt.timedelta(days=options.days)
     return State(
         authority=authority, serving=authority.issue(hosts, name=name, now=now, valid=valid)
@@ -147,7 +146,7 @@ def _namespace(options: _Issue) -> str:
 def _files(state: State, options: _Issue) -> Mapping[str, bytes]:
     document = secret.document(
         state,
-        name=options.secret or serving_certificate.secret_name(options.service),
+        name=options.secret or secret.name_of(options.service),
         namespace=_namespace(options),
     )
     return {

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from adapter import settings
 from adapter.files import MANIFESTS, read_file
-from adapter.server.app import rule_files
+from adapter.settings import rule_files
 from rules import presets, quantity
 from rules.document import config, manifests
 from rules.document.found import Arguments, Found, HpaTarget

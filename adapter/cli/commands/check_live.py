@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 
 from adapter import errors, settings
 from adapter.cli.commands import check_usage, local_backend
+from adapter.clients import sources
 from adapter.clients.prometheus import Prometheus
 from adapter.server.api.groups.group import Backend
-from adapter.server.app import sources
 from rules import promql, quantity
 from rules.causes import samples, wording
 from rules.document.sources import DEFAULT

@@ -16,6 +16,7 @@ from urllib.parse import quote, urlencode
 from prometheus_client import CollectorRegistry
 
 from adapter import telemetry
+from adapter.clients import detection
 from adapter.clients.prometheus import Prometheus
 from adapter.server.api.groups import custom, external
 from adapter.server.api.groups.group import AnyGroup, Backend, Content
@@ -25,7 +26,6 @@ from adapter.server.causes.collector import CauseCollector
 from adapter.server.causes.evidence import Probes
 from adapter.server.cluster.manifests import FileObjects
 from adapter.server.evaluation.evaluation import Evaluation
-from adapter.server.series import detection
 from adapter.server.series.relist import Relist
 from rules.document.sources import DEFAULT
 from rules.kinds import NAMESPACES, GroupResource, Kinds

@@ -11,12 +11,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from adapter import settings
+from adapter import settings, yaml_encoding
 from adapter.cli.commands import check_inputs
 from adapter.cli.doctor import comparison
 from adapter.cli.doctor.client import CannotTellError, connected
 from adapter.files import MANIFESTS, read_file
-from adapter.server.apimachinery import yaml
 from adapter.settings.cluster import kubeconfig_of_user
 from adapter.settings.flag import Group, flag
 from adapter.settings.flag_types import FILE, STRING, SWITCH, choice, repeated
@@ -323,7 +322,7 @@ def _files(
 
 def _problems(rules: Mapping[str, Any]) -> Sequence[Problem]:
     """Return what is wrong with the rules of the output."""
-    parsed = config.parse(yaml.encode(rules), file="output")
+    parsed = config.parse(yaml_encoding.encode(rules), file="output")
     try:
         return ruleset.compile([("output", parsed)]).problems
     except ConfigError as error:
@@ -333,7 +332,7 @@ def _problems(rules: Mapping[str, Any]) -> Sequence[Problem]:
 def _write(folder: Path, files: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for name, contents in files.items():
-        (folder / name).write_bytes(b"---\n".join(map(yaml.encode, contents)))
+        (folder / name).write_bytes(b"---\n".join(map(yaml_encoding.encode, contents)))
     print(f"wrote {counted(len(files), 'file')} to {folder}: {', '.join(files)}")
 
 

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from adapter import errors, settings
-from adapter.server.app import sources
-from adapter.server.series import detection
+from adapter.clients import detection, sources
 from adapter.settings.flag import Group, flag
 from adapter.settings.flag_types import choice
 from rules import presets

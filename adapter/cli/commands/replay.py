@@ -18,8 +18,8 @@ from adapter.cli.commands.console import NEEDS_JINJA
 from adapter.cli.doctor import replay
 from adapter.cli.doctor.client import CannotTellError, connected
 from adapter.cli.doctor.replay import Wanted
+from adapter.clients import sources
 from adapter.files import read_file
-from adapter.server.app import sources
 from adapter.settings.flag import FlagType, Group, flag
 from adapter.settings.flag_types import FILE, STRING, choice, comma_separated, duration
 from rules.hpa import replay_report

@@ -26,8 +26,8 @@ from adapter.cli.doctor import autoscalers as metrics
 from adapter.cli.doctor import client
 from adapter.cli.doctor.report import Finding, failure
 from adapter.clients.kubernetes import Kube, Reply
-from adapter.server.cluster.value_index import Item, ValueIndex
-from adapter.server.cluster.watch_cache import Content, WatchCaches
+from adapter.clients.value_index import Item, ValueIndex
+from adapter.clients.watch_cache import Content, WatchCaches
 from rules.errors import UnreadableError
 from rules.hpa import autoscaler, reading
 from rules.kinds import Kind

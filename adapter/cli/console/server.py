@@ -12,8 +12,8 @@ from adapter.background import Background
 from adapter.cli.console import pages
 from adapter.cli.console.guard import Guard
 from adapter.cli.console.views import Installation, Views
+from adapter.clients import sources
 from adapter.clients.kubernetes import Kube
-from adapter.server.app import sources
 
 _ADDRESS = "127.0.0.1"
 _QPS, _BURST = 20.0, 100

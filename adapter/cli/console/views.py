@@ -20,9 +20,9 @@ from adapter.cli.doctor import autoscaler, checks, installation, replay, report
 from adapter.cli.doctor.autoscaler import Explained
 from adapter.cli.doctor.client import CannotTellError, Client
 from adapter.cli.doctor.report import Finding, State
+from adapter.clients import detection
 from adapter.clients.kubernetes import Kube
 from adapter.clients.prometheus import Prometheus
-from adapter.server.series import detection
 from rules.causes import explanation_document
 from rules.exporters import detect
 from rules.hpa import reading, replay_report

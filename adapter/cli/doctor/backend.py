@@ -9,16 +9,13 @@ from collections.abc import Iterator, Sequence
 from adapter import errors
 from adapter.cli.doctor import installation
 from adapter.cli.doctor.report import Finding, failure, ok, skipped, warning
-from adapter.clients import reachability
+from adapter.clients import detection, reachability
 from adapter.clients.prometheus import Prometheus
-from adapter.server.series import detection
-from rules import promql
 from rules.document.sources import DEFAULT
-from rules.exporters import detect, generations
+from rules.exporters import detect
 from rules.exporters.advice import Finding as Observation
 
-_SELECTOR = f"{{{promql.matcher('__name__', '=~', '|'.join(generations.SERIES))}}}"
-_NAMES = f"group by (__name__) ({_SELECTOR})"
+_NAMES = f"group by (__name__) ({detection.SELECTOR})"
 _MAX_AGE = 90.0
 """Seconds; an HPA syncs every 15 s, and Prometheus' default scrape interval is 60 s."""
 _HARMLESS = frozenset(

@@ -19,8 +19,8 @@ from adapter.cli.doctor import (
 )
 from adapter.cli.doctor.installation import Installed
 from adapter.cli.doctor.report import Finding, Step, failure, skipped
+from adapter.clients import sources
 from adapter.clients.kubernetes import Kube
-from adapter.server.app import sources
 
 _QPS, _BURST = 50.0, 100
 _TIMEOUT = 5.0

@@ -16,10 +16,10 @@ from cryptography import x509
 from adapter import errors
 from adapter.background import gather_or_cancel
 from adapter.cli.doctor.report import Finding, failure, ok, skipped, warning
+from adapter.clients import own_rights
 from adapter.clients.kubernetes import Kube, Reply
 from adapter.clients.rights import Account
 from adapter.server.api.groups import custom
-from adapter.server.auth import trust
 from certs.bundle import UNREADABLE
 
 _SELF_REVIEW = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
@@ -229,8 +229,9 @@ def _unhealthy(pod: str, text: str) -> Iterator[Finding]:
 
 async def front_proxy(installed: Installed) -> Iterable[Finding]:
     """Return whether the adapter can learn which front proxy to trust."""
-    config = f"{trust.NAMESPACE}/{trust.NAME}"
-    path = f"/api/v1/namespaces/{trust.NAMESPACE}/configmaps/{trust.NAME}"
+    right = own_rights.AUTHENTICATION_CONFIG
+    config = f"{right.namespace}/{right.name}"
+    path = f"/api/v1/namespaces/{right.namespace}/configmaps/{right.name}"
     try:
         data = (await installed.api.get(path)).get("data") or {}
     except errors.Refused as error:

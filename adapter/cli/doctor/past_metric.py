@@ -12,7 +12,6 @@ from dataclasses import replace
 
 from adapter.cli.doctor.client import CannotTellError
 from adapter.cli.doctor.ranges import Ranges
-from adapter.server.cluster.readiness import too_young
 from rules import quantity
 from rules.errors import AmbiguousSampleError, PlanError
 from rules.hpa import proposal, replay
@@ -32,6 +31,7 @@ from rules.query.aggregate import (
 )
 from rules.query.catalog import Entry, ExternalEntry, Step
 from rules.query.plan import Objects, Plan, StepQueries
+from rules.query.pod_age import too_young
 from rules.query.scope import Scope
 from rules.selectors import selectors
 

@@ -10,14 +10,10 @@ from adapter.background import gather_or_cancel
 from adapter.cli.doctor import installation, registration
 from adapter.cli.doctor.installation import Installed
 from adapter.cli.doctor.report import Finding, failure, ok
-from adapter.clients import rights
+from adapter.clients import own_rights, rights
 from adapter.clients.rights import Account, Right
 from adapter.server.api.groups import custom, external, resource
 from adapter.server.api.groups.group import AnyGroup
-from adapter.server.auth import authorization, tokens, trust
-from adapter.server.cluster import collection
-from adapter.server.tls.apiservices import apiservice_rights
-from adapter.server.tls.serving_certificate import secret_right
 from rules.kinds import NAMESPACES, NODES, PODS, GroupResource
 
 _CONTROLLER = Account(namespace="kube-system", name="horizontal-pod-autoscaler")
@@ -34,12 +30,12 @@ async def of_adapter(installed: Installed) -> Iterable[Finding]:
         kinds = sorted({*kinds, NODES})
     names = [f"{version}.{group.NAME}" for group in groups for version in group.VERSIONS]
     required = (
-        *map(collection.right, kinds),
-        tokens.TOKEN_REVIEWS,
-        trust.CONFIG_MAP,
-        authorization.ACCESS_REVIEWS,
-        *apiservice_rights(names),
-        secret_right(installed.service, installed.namespace),
+        *map(own_rights.of_objects, kinds),
+        own_rights.TOKEN_REVIEWS,
+        own_rights.AUTHENTICATION_CONFIG,
+        own_rights.ACCESS_REVIEWS,
+        *own_rights.of_apiservices(names),
+        own_rights.of_secret(installed.service, installed.namespace),
     )
     reviewed = None if installed.user == account.user else account
     found = await gather_or_cancel(

@@ -16,7 +16,8 @@ from typing import Any
 
 import orjson
 
-from adapter.server.apimachinery import protobuf, yaml
+from adapter import yaml_encoding
+from adapter.server.apimachinery import protobuf
 
 Document = Mapping[str, Any]
 
@@ -38,7 +39,7 @@ def encode(document: Document, media_type: str = JSON, *, pretty: bool = False) 
     if media_type == PROTOBUF:
         return _encode_protobuf(document)
     if media_type == YAML:
-        return yaml.encode(document)
+        return yaml_encoding.encode(document)
     try:
         body = orjson.dumps(document, option=orjson.OPT_INDENT_2 if pretty else None)
     except TypeError:

@@ -7,6 +7,7 @@ import contextlib
 import functools
 
 from adapter import errors, telemetry
+from adapter.clients.watch_cache import Content, WatchCaches
 from adapter.server.api.discovery import Discovery
 from adapter.server.api.outcomes import Outcomes
 from adapter.server.apimachinery.request_info import RequestInfo
@@ -17,7 +18,6 @@ from adapter.server.autoscalers import questions
 from adapter.server.autoscalers.events import Events
 from adapter.server.autoscalers.watch import Autoscalers
 from adapter.server.cluster.shared_index import SharedIndex
-from adapter.server.cluster.watch_cache import Content, WatchCaches
 from rules.hpa.reading import EXTERNAL
 
 _QPS, _BURST = 20.0, 100

@@ -7,15 +7,16 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from adapter import errors, telemetry
+from adapter.clients import own_rights, watch_cache
 from adapter.clients.kubernetes import Kube
+from adapter.clients.value_index import ValueIndex
+from adapter.clients.watch_cache import WatchCaches
 from adapter.server.app.host import Host
-from adapter.server.cluster import collection, watch_cache
+from adapter.server.cluster import contents
 from adapter.server.cluster.complete import CompleteObjects
 from adapter.server.cluster.manifests import FileObjects
 from adapter.server.cluster.objects import ClusterObjects
 from adapter.server.cluster.readiness import Readiness
-from adapter.server.cluster.value_index import ValueIndex
-from adapter.server.cluster.watch_cache import WatchCaches
 from adapter.server.series.generation import Generation
 from rules.selectors.selectors import Selector
 
@@ -70,12 +71,12 @@ async def _connect(host: Host, generation: Callable[[], Generation]) -> Cluster:
         ) from error
     host.close_connection(kube.close)
     metrics = telemetry.WatchCacheMetrics(host.registry)
-    caches = WatchCaches(kube, watch_cache.OBJECTS, metrics=metrics)
+    caches = WatchCaches(kube, contents.OBJECTS, metrics=metrics)
     host.start("watch caches", caches.run())
-    ready = WatchCaches(kube, watch_cache.READY_PODS, metrics=metrics)
+    ready = WatchCaches(kube, contents.READY_PODS, metrics=metrics)
     host.start("watch of ready pods", ready.run())
     workloads = WatchCaches(
-        kube, watch_cache.pod_selectors(host.settings.limited.limits), metrics=metrics
+        kube, contents.pod_selectors(host.settings.limited.limits), metrics=metrics
     )
     host.start("watch of workloads", workloads.run())
     # Callers wait for lists. So these have a rate limit of their own, and do not delay the watches.
@@ -91,7 +92,7 @@ async def _connect(host: Host, generation: Callable[[], Generation]) -> Cluster:
         interval=flags.discovery_interval,
     )
     host.start("discovery of kinds", objects.run())
-    host.require(kube, lambda: collection.rights(generation().ruleset, objects.kinds))
+    host.require(kube, lambda: own_rights.of_rules(generation().ruleset, objects.kinds))
     host.check("kinds", lambda: _check_kinds(objects))
     host.check("watch-caches", lambda: watch_cache.statuses(caches, ready, workloads))
     return Cluster(objects=objects, watched=Watched(kube, workloads, metrics))

@@ -7,11 +7,11 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
 from adapter import telemetry
+from adapter.clients import sources
 from adapter.clients.prometheus import Prometheus
-from adapter.server.app import sources
 from adapter.server.app.host import Host
 from adapter.server.app.reload import Reload
-from adapter.server.series.detection import DetectedPresets
+from adapter.server.series.detected_presets import DetectedPresets
 from adapter.settings import AUTO
 from rules.lint import check
 from rules.ruleset import RuleSet

@@ -11,9 +11,8 @@ from typing import NoReturn
 
 from adapter import errors, telemetry
 from adapter.file_watcher import FileWatcher
-from adapter.server.app import rule_files
 from adapter.server.teams.rules import InUse, TeamRules
-from adapter.settings import Source
+from adapter.settings import Source, rule_files
 from rules import teams
 from rules.errors import ConfigError, Problem
 from rules.lint import check

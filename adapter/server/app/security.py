@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from adapter import errors, telemetry
+from adapter.clients import own_rights
 from adapter.clients.kubernetes import Kube
 from adapter.server.api.groups.group import AnyGroup
 from adapter.server.app.host import Host
-from adapter.server.auth import authorization, tokens, trust
+from adapter.server.auth import trust
 from adapter.server.auth.authentication import Authenticator
 from adapter.server.auth.authorization import Authorizer
 from adapter.server.auth.filters import Guard
@@ -25,12 +26,14 @@ from adapter.server.auth.in_flight import WaitingForReview
 from adapter.server.auth.tokens import TokenReviews
 from adapter.server.tls import context as tls
 from adapter.server.tls import serving_certificate
-from adapter.server.tls.apiservices import APIServiceController, apiservice_rights
+from adapter.server.tls.apiservices import APIServiceController
 from adapter.server.tls.files import CertificateWatcher
 from adapter.settings import Settings
 from adapter.settings.sni import CertKeyPair
+from certs import secret
 from certs.bundle import CertificateError
 from certs.issue import issue_temporary
+from certs.renew import Policy
 
 _REVIEW_QPS, _REVIEW_BURST = 200.0, 400
 """TokenReviews per second, and SubjectAccessReviews per second, as in the original's clients."""
@@ -70,16 +73,16 @@ async def connect(host: Host, groups: Iterable[AnyGroup]) -> Security:
     namespace = namespace_of(settings)
     names = [f"{version}.{group.NAME}" for group in groups for version in group.VERSIONS]
     apiservices = APIServiceController(api, names, service=service, namespace=namespace)
-    host.require(api, lambda: apiservice_rights(names))
+    host.require(api, lambda: own_rights.of_apiservices(names))
     if pair is None:
-        host.require(api, lambda: (serving_certificate.secret_right(service, namespace),))
+        host.require(api, lambda: (own_rights.of_secret(service, namespace),))
         issuer = serving_certificate.ServingCertificateController(
             api,
             apiservices,
             live.serve,
-            name=serving_certificate.secret_name(service),
+            name=secret.name_of(service),
             namespace=namespace,
-            policy=serving_certificate.policy(service, namespace),
+            policy=Policy.of_service(service, namespace),
             meter=meter,
         )
         await issuer.attempt()
@@ -155,9 +158,9 @@ async def _guard(host: Host, api: Kube, live: tls.ReloadingContext) -> Guard:
     reviewer = api
     if settings.authorization.kubeconfig is not None:
         reviewer = await _connect(host, settings.authorization.kubeconfig)
-    followed = () if flags.skip_lookup else (trust.CONFIG_MAP,)
-    host.require(api, lambda: (tokens.TOKEN_REVIEWS, *followed))
-    host.require(reviewer, lambda: (authorization.ACCESS_REVIEWS,))
+    followed = () if flags.skip_lookup else (own_rights.AUTHENTICATION_CONFIG,)
+    host.require(api, lambda: (own_rights.TOKEN_REVIEWS, *followed))
+    host.require(reviewer, lambda: (own_rights.ACCESS_REVIEWS,))
     # Callers cause reviews. Their rate limits are separate, so that a flood of callers delays
     # neither the serving certificate nor the CAs.
     waiting = WaitingForReview()

@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from adapter import errors, telemetry
+from adapter.clients import sources
 from adapter.clients.prometheus import Prometheus
 from adapter.clients.rights import Right
-from adapter.server.app import sources
+from adapter.clients.watch_cache import Content, WatchCaches
 from adapter.server.app.cluster import Watched
 from adapter.server.app.host import Host
-from adapter.server.cluster.watch_cache import Content, WatchCaches
 from adapter.server.series.generation import Generation
 from adapter.server.teams import config_maps
 from adapter.server.teams.config_maps import ConfigMapIndex

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import NoReturn
 
 from adapter import telemetry
+from adapter.clients import detection
 from adapter.clients.prometheus import Prometheus
 from adapter.clients.prometheus_result import QueryResult
 from adapter.server.app.host import Host
@@ -15,7 +16,6 @@ from adapter.server.causes.evidence import Probes
 from adapter.server.cluster.manifests import FileObjects
 from adapter.server.cluster.objects import ClusterObjects
 from adapter.server.evaluation.evaluation import Evaluation
-from adapter.server.series import detection
 from adapter.server.series.relist import Relist
 from rules.ruleset import CompiledRule, RuleSet
 

@@ -15,7 +15,6 @@ from typing import Any
 from adapter import bounds, errors, telemetry
 from adapter.cache import SingleFlightCache
 from adapter.clients.kubernetes import Kube
-from adapter.clients.rights import Right
 from adapter.server.auth.attributes import Attributes, forbidden, review_spec, sanitize
 from adapter.server.auth.in_flight import WaitingForReview
 from adapter.server.auth.reviews import post_review
@@ -28,13 +27,6 @@ DENIED_TTL = 10.0
 REVIEW_FAILED = "authorization check failed; see the log of the adapter"
 """Message for clients, who must not see the API server's error."""
 
-ACCESS_REVIEWS = Right(
-    group="authorization.k8s.io",
-    resource="subjectaccessreviews",
-    verbs=("create",),
-    consequence="callers get 500",
-)
-"""The right to authorize callers."""
 _PATH = "/apis/authorization.k8s.io/v1/subjectaccessreviews?timeout=10s"
 _TIMEOUT = 10.0
 """Seconds for each attempt."""

@@ -18,7 +18,6 @@ from typing import Any
 from adapter import bounds, errors
 from adapter.cache import SingleFlightCache
 from adapter.clients.kubernetes import Kube
-from adapter.clients.rights import Right
 from adapter.server.auth.in_flight import WaitingForReview
 from adapter.server.auth.reviews import post_review
 from adapter.server.auth.user import NO_EXTRA, User, with_authenticated_group
@@ -30,13 +29,6 @@ TIMEOUT = 10.0
 TTL = 10.0
 """Default number of seconds that the result of a review is cached."""
 
-TOKEN_REVIEWS = Right(
-    group="authentication.k8s.io",
-    resource="tokenreviews",
-    verbs=("create",),
-    consequence="callers with a token get 401",
-)
-"""The right to authenticate callers by their tokens."""
 _PATH = "/apis/authentication.k8s.io/v1/tokenreviews"
 
 

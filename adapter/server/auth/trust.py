@@ -19,9 +19,8 @@ from typing import Any
 import orjson
 
 from adapter import errors
-from adapter.clients import watch
+from adapter.clients import own_rights, watch
 from adapter.clients.kubernetes import Kube
-from adapter.clients.rights import Right
 from adapter.file_watcher import FileWatcher
 from adapter.files import read_file
 from certs.bundle import CertificateError
@@ -29,21 +28,12 @@ from certs.chain import ClientCAs
 
 log = logging.getLogger(__name__)
 
-NAMESPACE = "kube-system"
-NAME = "extension-apiserver-authentication"
-CONFIG_MAP = Right(
-    group="",
-    resource="configmaps",
-    verbs=("get", "list", "watch"),
-    consequence="the client CAs and the front proxy's are not known, or not followed",
-    name=NAME,
-    namespace=NAMESPACE,
-)
-"""The right to follow the client CAs."""
 FILES_INTERVAL = 1.0
 """Seconds between two reads of the CA files."""
 
-_CONFIG_MAPS = f"/api/v1/namespaces/{NAMESPACE}/configmaps"
+_NAMESPACE = own_rights.AUTHENTICATION_CONFIG.namespace
+_NAME = own_rights.AUTHENTICATION_CONFIG.name
+_CONFIG_MAPS = f"/api/v1/namespaces/{_NAMESPACE}/configmaps"
 _CLIENT_CA = "client-ca-file"
 _PROXY_CA = "requestheader-client-ca-file"
 _TITLES = {
@@ -137,13 +127,13 @@ class TrustSource:
         if self._api is None:
             return
         try:
-            config_map = await self._api.get(f"{_CONFIG_MAPS}/{NAME}")
+            config_map = await self._api.get(f"{_CONFIG_MAPS}/{_NAME}")
         except errors.BackendError as error:
             if isinstance(error, errors.Refused) and error.status == 404:
                 log.warning(
                     "ConfigMap %s/%s does not exist: no front proxy is trusted until it appears",
-                    NAMESPACE,
-                    NAME,
+                    _NAMESPACE,
+                    _NAME,
                 )
             elif self._tolerant or "proxy_cas" in self._files:
                 log.warning(
@@ -170,7 +160,7 @@ class TrustSource:
             )
 
     async def _follow_config_map(self, api: Kube) -> None:
-        params = {"fieldSelector": f"metadata.name={NAME}"}
+        params = {"fieldSelector": f"metadata.name={_NAME}"}
         async for event, item in watch.follow(api, _CONFIG_MAPS, params):
             if event == watch.LISTED:
                 self._apply(next(iter(item), {}))
@@ -230,7 +220,7 @@ def _log_invalid(key: str) -> Iterator[None]:
         yield
     except (CertificateError, ValueError) as error:
         log.warning(
-            "ConfigMap %s/%s: %s: %s; the previous value stays", NAMESPACE, NAME, key, error
+            "ConfigMap %s/%s: %s: %s; the previous value stays", _NAMESPACE, _NAME, key, error
         )
 
 

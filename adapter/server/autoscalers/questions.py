@@ -14,7 +14,7 @@ from urllib.parse import quote, urlencode
 import orjson
 
 from adapter.clients import one_object
-from adapter.server.cluster.value_index import Item
+from adapter.clients.value_index import Item
 from rules import limits
 from rules.errors import UnknownResourceError
 from rules.hpa import autoscaler

@@ -27,6 +27,8 @@ from typing import NoReturn, TypeVar
 from adapter import telemetry
 from adapter.background import Condition, FairQueue, gather_or_cancel, has_share
 from adapter.clients import one_object
+from adapter.clients.value_index import ValueIndex
+from adapter.clients.watch_cache import WatchCaches
 from adapter.server.api.outcomes import Key, Outcome, Outcomes, key_of
 from adapter.server.apimachinery import request_info
 from adapter.server.apimachinery.request_info import RequestInfo
@@ -34,8 +36,6 @@ from adapter.server.autoscalers import questions
 from adapter.server.autoscalers.events import Change, Events
 from adapter.server.autoscalers.questions import Watched
 from adapter.server.cluster.shared_index import SharedIndex
-from adapter.server.cluster.value_index import ValueIndex
-from adapter.server.cluster.watch_cache import WatchCaches
 from rules.causes import missing
 from rules.causes.reasons import summarize
 from rules.errors import UnknownResourceError

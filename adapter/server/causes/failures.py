@@ -6,10 +6,9 @@
 from __future__ import annotations
 
 from adapter import errors
-from adapter.clients import reachability
+from adapter.clients import own_rights, reachability
 from adapter.errors import ApiError, BackendError
 from adapter.server.causes.collector import CauseCollector
-from adapter.server.cluster import collection
 from rules.causes import missing
 from rules.errors import AmbiguousSampleError
 from rules.findings import Finding
@@ -35,7 +34,7 @@ def of_list(
 ) -> ApiError:
     """Log the cause for a list that failed, and return the 500."""
     if isinstance(error, errors.Refused) and error.status == _FORBIDDEN:
-        right = collection.right(resource)
+        right = own_rights.of_objects(resource)
         cause = missing.missing_right(str(right), right.grant())
     else:
         cause = missing.failed_list(resource)

@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from typing import Generic, TypeVar
 
 from adapter.cache import SingleFlightCache
+from adapter.clients import collection
 from adapter.clients.kubernetes import Kube
-from adapter.server.cluster import collection
-from adapter.server.cluster.value_index import ValueIndex
-from adapter.server.cluster.watch_cache import WatchCaches
+from adapter.clients.value_index import ValueIndex
+from adapter.clients.watch_cache import WatchCaches
 from rules.kinds import Kind
 
 V = TypeVar("V")

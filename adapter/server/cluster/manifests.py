@@ -17,12 +17,11 @@ from typing import Any
 import yaml
 
 from adapter import errors
+from adapter.clients.value_index import Item, ValueIndex
 from adapter.files import MANIFESTS, read_file
 from adapter.server.cluster import ready_index, workloads
 from adapter.server.cluster.object_index import Object, ObjectIndex
 from adapter.server.cluster.objects import FINISHED, place_of
-from adapter.server.cluster.readiness import too_young
-from adapter.server.cluster.value_index import Item, ValueIndex
 from rules.errors import UnknownResourceError
 from rules.kinds import (
     NAMESPACES,
@@ -34,6 +33,7 @@ from rules.kinds import (
     Kind,
     Kinds,
 )
+from rules.query.pod_age import too_young
 from rules.selectors.selectors import Selector
 
 _NAMESPACE_LABEL = "kubernetes.io/metadata.name"

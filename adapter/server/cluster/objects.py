@@ -17,12 +17,12 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 from adapter import errors
 from adapter.background import Backoff
-from adapter.clients import kubernetes
-from adapter.server.cluster import collection, object_index
+from adapter.clients import collection, kubernetes
+from adapter.clients.watch_cache import WatchCaches
+from adapter.server.cluster import object_index
 from adapter.server.cluster.complete import CompleteObjects
 from adapter.server.cluster.object_index import Object, ObjectIndex
 from adapter.server.cluster.readiness import Readiness
-from adapter.server.cluster.watch_cache import WatchCaches
 from rules.errors import UnknownResourceError
 from rules.kinds import PODS, GroupResource, Kind, Kinds
 from rules.names import is_path_segment

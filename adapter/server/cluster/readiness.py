@@ -1,4 +1,4 @@
-"""How long pods have been Ready, for `minPodAge` of rules."""
+"""How long the pods of the cluster have been Ready, for `minPodAge` of rules."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from adapter.server.cluster.complete import CompleteObjects
 from rules.kinds import PODS, Kinds
+from rules.query.pod_age import too_young
 
 
 class Readiness:
@@ -28,18 +29,3 @@ class Readiness:
         """
         ready = await self._pods.of(self._kind, namespace)
         return too_young(ready, names, now=self._clock(), seconds=seconds)
-
-
-def too_young(
-    ready: Mapping[str, float], names: Iterable[str], *, now: float, seconds: float
-) -> Mapping[str, float]:
-    """Return those of `names` that have been Ready for less than `seconds`, and for how long."""
-    latest = now - seconds
-    young = {}
-    for name in names:
-        since = ready.get(name)
-        if since is None:
-            young[name] = 0.0
-        elif since > latest:
-            young[name] = max(0.0, now - since)
-    return young

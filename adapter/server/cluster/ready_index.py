@@ -6,7 +6,7 @@ import datetime as dt
 from collections.abc import Mapping
 from typing import Any
 
-from adapter.server.cluster.value_index import Item
+from adapter.clients.value_index import Item
 
 _ALWAYS = 0.0
 """Time of a condition without a time: long ago."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TypeVar
 
-from adapter.server.cluster.value_index import Item, ValueIndex
+from adapter.clients.value_index import Item, ValueIndex
 from rules import shares
 from rules.shares import Claim
 

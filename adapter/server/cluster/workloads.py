@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from adapter.server.cluster.value_index import Item
+from adapter.clients.value_index import Item
 from rules import limits
 from rules.limits import Limits
 from rules.selectors import selectors

@@ -16,10 +16,10 @@ from typing import NoReturn
 
 from adapter import errors, telemetry
 from adapter.background import Backoff, gather_or_cancel, utc
+from adapter.clients.lister import Lister
 from adapter.clients.prometheus import Prometheus
 from adapter.server.series import generation
 from adapter.server.series.generation import Generation
-from adapter.server.series.lister import Lister
 from adapter.server.series.series_index import SeriesIndex
 from rules import promql
 from rules.causes.inventory import Inventory, ListingStatus

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from adapter import errors, telemetry
 from adapter.background import Condition
-from adapter.server.series.lister import IndexedNames, Lister
+from adapter.clients.lister import IndexedNames, Lister
 from rules import promql
 from rules.causes.inventory import NEVER_LISTED, ListingStatus
 from rules.errors import RulesError

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from adapter.clients.value_index import Item
 from adapter.server.cluster.shared_index import SharedIndex
-from adapter.server.cluster.value_index import Item
 from rules.admission import Candidate, Key
 from rules.teams import ConfigMap, is_rules_file
 

@@ -10,7 +10,7 @@ import asyncio
 import base64
 import logging
 import random
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,6 @@ from cryptography import x509
 
 from adapter import errors
 from adapter.background import Backoff, Condition
-from adapter.clients.rights import Right
 from certs.bundle import UNREADABLE
 
 if TYPE_CHECKING:  # `--help` imports this module and must not load these libraries
@@ -55,20 +54,6 @@ class ApiService:
     def trusts_only(self, authorities: frozenset[x509.Certificate]) -> bool:
         """Return whether the caBundle needs no change to hold exactly `authorities`."""
         return self.insecure or self.trusted == authorities
-
-
-def apiservice_rights(names: Iterable[str]) -> Iterator[Right]:
-    """Yield the rights to publish the caBundle in the APIServices `names`."""
-    for name in names:
-        # Without its component, the APIService of another group may belong to another server.
-        own = name.endswith(".custom.metrics.k8s.io")
-        yield Right(
-            group="apiregistration.k8s.io",
-            resource="apiservices",
-            verbs=("get", "patch") if own else ("get",),
-            consequence="the API server may refuse the serving certificate",
-            name=name,
-        )
 
 
 class APIServiceController:

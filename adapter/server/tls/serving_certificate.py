@@ -17,7 +17,6 @@ from cryptography import x509
 
 from adapter import errors
 from adapter.background import Backoff, Condition
-from adapter.clients.rights import Right
 from adapter.server.tls.apiservices import ApiService, APIServiceController
 from certs import renew, secret
 from certs.bundle import Bundle, CertificateError
@@ -36,29 +35,6 @@ _SECRET_INTERVAL = timedelta(minutes=5)
 _MIN_BACKOFF = 1.0
 _ATTEMPTS = 5
 _NOT_FOUND, _CONFLICT = 404, 409
-
-
-def policy(service: str, namespace: str) -> Policy:
-    """Return the policy for certificates with the DNS names of a Service."""
-    names = (f"{service}.{namespace}.svc", f"{service}.{namespace}", service)
-    return Policy(name=service, hosts=(*names, f"{service}.{namespace}.svc.cluster.local"))
-
-
-def secret_name(service: str) -> str:
-    """Return the name of the Secret that the replicas of a Service share."""
-    return f"{service}-tls"
-
-
-def secret_right(service: str, namespace: str) -> Right:
-    """Return the right to share a serving CA."""
-    return Right(
-        group="",
-        resource="secrets",
-        verbs=("get", "update"),
-        consequence="replicas cannot share a serving CA",
-        name=secret_name(service),
-        namespace=namespace,
-    )
 
 
 class ServingCertificateController:

@@ -17,11 +17,10 @@ from aiohttp import abc, web
 from adapter import errors, settings
 from adapter.cli.doctor import backend as diagnosis
 from adapter.cli.doctor.report import State
-from adapter.clients import one_address
+from adapter.clients import one_address, sources
 from adapter.clients.one_address import OneAddress
 from adapter.clients.prometheus import Prometheus
 from adapter.clients.replicas import Replicas
-from adapter.server.app import sources
 from tests.adapter.server.app.credentials import EMPTY
 from tools.control_plane.daemon import free_ports
 from tools.fakes import prometheus as fakes

@@ -7,8 +7,7 @@ import pytest
 
 from adapter import errors, settings
 from adapter.clients import kubernetes as kube
-from adapter.clients import proxies
-from adapter.server.app import sources
+from adapter.clients import proxies, sources
 from tools.fakes import kubernetes, prometheus
 
 

@@ -14,7 +14,7 @@ import aiohttp
 import pytest
 
 from adapter.clients import prometheus as clients
-from adapter.server.series.lister import Lister
+from adapter.clients.lister import Lister
 from tests.tools.backends import compare
 from tests.tools.backends.compare import Answers
 from tools.backends import programs, servers

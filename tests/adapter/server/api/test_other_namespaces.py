@@ -17,6 +17,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from adapter import telemetry
+from adapter.clients import detection
 from adapter.clients.confinement import Confinement
 from adapter.clients.prometheus import Prometheus
 from adapter.server.api import discovery, groups, health, router
@@ -27,7 +28,6 @@ from adapter.server.causes.collector import CauseCollector
 from adapter.server.causes.evidence import Probes
 from adapter.server.evaluation.evaluation import Evaluation
 from adapter.server.http import server
-from adapter.server.series import detection
 from adapter.server.series.relist import Relist
 from rules import ruleset, teams
 from rules.kinds import PODS, Kinds

@@ -10,7 +10,7 @@ import yaml
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from adapter import settings
-from adapter.server.app import sources
+from adapter.clients import sources
 from rules import ruleset
 from rules.document.sources import key_of
 from tests.adapter.server.app.credentials import CA, EMPTY, FLAGS, holder

@@ -17,8 +17,8 @@ import pytest
 
 from adapter import settings
 from adapter.cli.local_prometheus.process import free_port
+from adapter.clients import sources
 from adapter.server.app import server as app
-from adapter.server.app import sources
 from adapter.server.http import server as serving
 from adapter.server.tls import context as tls
 from certs.issue import issue_temporary

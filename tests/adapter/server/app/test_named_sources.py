@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from adapter import errors
-from adapter.clients import held
+from adapter.clients import held, sources
 from adapter.clients.held import Held
-from adapter.server.app import sources
 from rules import ruleset
 from tests.adapter.server.app.credentials import BASIC, EMPTY, PASSWORD, USER, kubeconfig, sent
 from tools.fakes import prometheus as fakes

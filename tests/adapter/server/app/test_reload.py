@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from adapter import settings
-from adapter.server.app import rule_files
+from adapter.settings import rule_files
 from rules.lint import check
 from tools.presets import api
 from tools.presets.api import Api

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from adapter.server.cluster import collection
-from adapter.server.tls.apiservices import apiservice_rights
+from adapter.clients import own_rights
 from rules import ruleset
 from rules.kinds import Kinds
 
@@ -24,7 +23,7 @@ DEPLOYMENTS = (
     ],
 )
 def test_objects_that_rules_describe_must_be_readable(rules, resources):
-    required = list(collection.rights(ruleset.load([("f.yaml", rules)]), Kinds.builtin()))
+    required = list(own_rights.of_rules(ruleset.load([("f.yaml", rules)]), Kinds.builtin()))
 
     assert {right.resource for right in required} == resources
     assert {right.verbs for right in required} == {("list", "watch")}
@@ -32,7 +31,7 @@ def test_objects_that_rules_describe_must_be_readable(rules, resources):
 
 def test_only_an_apiservice_of_the_base_must_be_writable():
     names = ("v1beta1.custom.metrics.k8s.io", "v1beta1.external.metrics.k8s.io")
-    required = apiservice_rights((*names, "v1beta1.metrics.k8s.io"))
+    required = own_rights.of_apiservices((*names, "v1beta1.metrics.k8s.io"))
 
     assert [(right.name, right.verbs) for right in required] == [
         ("v1beta1.custom.metrics.k8s.io", ("get", "patch")),

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from adapter import settings
-from adapter.server.app import rule_files
+from adapter.settings import rule_files
 from rules.errors import ConfigError
 from tests.adapter.server.app.test_sources import BASIC, HASHED, USER
 from tools.presets import api

@@ -23,8 +23,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from adapter import errors, settings
 from adapter.cli.commands import check, presets
 from adapter.cli.doctor import checks as doctor_checks
-from adapter.clients import credentials
-from adapter.server.app import sources
+from adapter.clients import credentials, sources
 from tests.adapter.server.app.credentials import (
     BASIC,
     CA,

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from adapter.clients import one_object
 from adapter.clients.one_object import Unreadable
+from adapter.clients.value_index import Item
 from adapter.server.autoscalers import questions
 from adapter.server.autoscalers.questions import Watched
 from adapter.server.cluster.shared_index import SharedIndex
-from adapter.server.cluster.value_index import Item
 from rules import limits
 from rules.limits import HPA_TEXT
 from tests.adapter.server.autoscalers.test_watch import CPU, EXTERNAL, described, hpa, pods

@@ -10,13 +10,13 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from adapter import errors, telemetry
+from adapter.clients.value_index import ValueIndex
 from adapter.server.api.outcomes import Outcomes
 from adapter.server.apimachinery import request_info
 from adapter.server.autoscalers import questions, watch
 from adapter.server.autoscalers.events import Change
 from adapter.server.autoscalers.watch import Autoscalers
 from adapter.server.cluster.shared_index import SharedIndex
-from adapter.server.cluster.value_index import ValueIndex
 from rules.causes.reasons import Reason
 from rules.findings import Finding
 from rules.kinds import Kinds

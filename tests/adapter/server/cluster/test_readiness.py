@@ -10,12 +10,13 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from adapter import errors, telemetry
-from adapter.server.cluster import complete, watch_cache
+from adapter.clients import watch_cache
+from adapter.clients.value_index import Item, ValueIndex
+from adapter.clients.watch_cache import WatchCaches
+from adapter.server.cluster import complete, contents
 from adapter.server.cluster.complete import CompleteObjects
 from adapter.server.cluster.objects import ClusterObjects
 from adapter.server.cluster.readiness import Readiness
-from adapter.server.cluster.value_index import Item, ValueIndex
-from adapter.server.cluster.watch_cache import WatchCaches
 from tools.fakes import kubernetes
 from tools.waiting import until
 
@@ -50,8 +51,8 @@ class Bed:
         def caches(content):
             return WatchCaches(api, content, metrics=self.metrics, sleep=pause)
 
-        self.caches = caches(watch_cache.READY_PODS)
-        self.names = caches(watch_cache.OBJECTS)
+        self.caches = caches(contents.READY_PODS)
+        self.names = caches(contents.OBJECTS)
         ages = Readiness(CompleteObjects(api, self.caches), clock=lambda: NOW)
         self.objects = ClusterObjects(api, caches=self.names, readiness=ages, interval=600)
 

@@ -4,9 +4,9 @@ import tracemalloc
 
 import pytest
 
+from adapter.clients.value_index import Item, ValueIndex
 from adapter.server.cluster import ready_index
-from adapter.server.cluster.readiness import too_young
-from adapter.server.cluster.value_index import Item, ValueIndex
+from rules.query.pod_age import too_young
 
 
 def condition(name="Ready", status="True", **more):

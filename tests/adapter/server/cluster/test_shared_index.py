@@ -15,10 +15,10 @@ from prometheus_client import CollectorRegistry
 
 from adapter import telemetry
 from adapter.clients.kubernetes import Kube
+from adapter.clients.value_index import Item
+from adapter.clients.watch_cache import Content, WatchCaches
 from adapter.server.cluster import shared_index
 from adapter.server.cluster.shared_index import SharedIndex
-from adapter.server.cluster.value_index import Item
-from adapter.server.cluster.watch_cache import Content, WatchCaches
 from rules import shares
 from rules.kinds import Kinds
 from rules.shares import Claim

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from adapter import errors
 from adapter.clients import one_object
 from adapter.clients.one_object import Unreadable
-from adapter.server.cluster import watch_cache, workloads
+from adapter.server.cluster import contents, workloads
 from adapter.server.cluster.object_index import ObjectIndex
 from rules import limits
 from rules.kinds import PODS
@@ -77,7 +77,7 @@ async def test_a_list_of_what_are_no_objects_is_broken(api, cluster):
     cluster.fail("/api/v1/pods", body=b'{"items":[{"metadata":{}}],"metadata":{}}')
 
     with pytest.raises(errors.Broken, match="not a list"):
-        await api.snapshot("/api/v1/pods", {}, watch_cache.OBJECTS.parse, metadata_only=True)
+        await api.snapshot("/api/v1/pods", {}, contents.OBJECTS.parse, metadata_only=True)
 
 
 def json_values() -> st.SearchStrategy[Any]:
@@ -138,9 +138,9 @@ def hostile(draw: st.DrawFn, document: dict[str, Any]) -> dict[str, Any]:
 
 
 CONTENTS = [
-    (watch_cache.OBJECTS, POD),
-    (watch_cache.READY_PODS, POD),
-    (watch_cache.pod_selectors(), WORKLOAD),
+    (contents.OBJECTS, POD),
+    (contents.READY_PODS, POD),
+    (contents.pod_selectors(), WORKLOAD),
 ]
 
 

@@ -9,11 +9,11 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from adapter import errors, telemetry
-from adapter.clients import watch
-from adapter.server.cluster import watch_cache
+from adapter.clients import watch, watch_cache
+from adapter.clients.watch_cache import WatchCaches
+from adapter.server.cluster import contents
 from adapter.server.cluster.object_index import Object
 from adapter.server.cluster.objects import ClusterObjects
-from adapter.server.cluster.watch_cache import WatchCaches
 from rules.kinds import NAMESPACES, PODS, GroupResource
 from rules.selectors import selectors
 from tests import bound
@@ -34,7 +34,7 @@ class Bed:
         self.registry = CollectorRegistry()
         self.caches = WatchCaches(
             api,
-            watch_cache.OBJECTS,
+            contents.OBJECTS,
             metrics=telemetry.WatchCacheMetrics(self.registry),
             max_objects=max_objects,
             clock=lambda: self.now,

@@ -13,12 +13,13 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from adapter import errors, telemetry
+from adapter.clients import watch_cache
 from adapter.clients.kubernetes import Kube
-from adapter.server.cluster import watch_cache
+from adapter.clients.watch_cache import WatchCaches
+from adapter.server.cluster import contents
 from adapter.server.cluster.complete import CompleteObjects
 from adapter.server.cluster.objects import ClusterObjects
 from adapter.server.cluster.readiness import Readiness
-from adapter.server.cluster.watch_cache import WatchCaches
 from rules.kinds import GroupResource, Kinds
 from rules.selectors import selectors
 from tools.waiting import until
@@ -102,7 +103,7 @@ class Bed:
         self.api = api
         self.registry = CollectorRegistry()
         self.metrics = telemetry.WatchCacheMetrics(self.registry)
-        self.caches = WatchCaches(api, watch_cache.OBJECTS, metrics=self.metrics)
+        self.caches = WatchCaches(api, contents.OBJECTS, metrics=self.metrics)
         self.objects = ClusterObjects(api, caches=self.caches, interval=600)
         self.listing = ClusterObjects(api, interval=600)
 
@@ -261,7 +262,7 @@ async def test_a_watch_is_resumed_within_a_second_of_the_end_of_a_cut(
         slept.append(seconds)
         await asyncio.sleep(seconds)
 
-    caches = WatchCaches(api, watch_cache.OBJECTS, metrics=bed.metrics, sleep=sleep)
+    caches = WatchCaches(api, contents.OBJECTS, metrics=bed.metrics, sleep=sleep)
     bed.caches = caches
     bed.objects = ClusterObjects(api, caches=caches, interval=600)
     running = asyncio.create_task(caches.run())
@@ -287,7 +288,7 @@ async def test_a_watch_is_resumed_within_a_second_of_the_end_of_a_cut(
 
 
 async def test_pods_are_young_until_they_have_been_ready_for_long_enough(bed, pods):
-    caches = WatchCaches(bed.api, watch_cache.READY_PODS, metrics=bed.metrics)
+    caches = WatchCaches(bed.api, contents.READY_PODS, metrics=bed.metrics)
     ready = Readiness(CompleteObjects(bed.api, caches))
     running = asyncio.create_task(caches.run())
     await asyncio.sleep(0)
@@ -316,7 +317,7 @@ async def test_pods_are_young_until_they_have_been_ready_for_long_enough(bed, po
 
 
 async def test_selectors_of_workloads_are_watched(bed, pods):
-    caches = WatchCaches(bed.api, watch_cache.pod_selectors(), metrics=bed.metrics)
+    caches = WatchCaches(bed.api, contents.pod_selectors(), metrics=bed.metrics)
     workloads = CompleteObjects(bed.api, caches)
     kind = Kinds.builtin().first("deployments", "apps")
     running = asyncio.create_task(caches.run())

@@ -7,8 +7,8 @@ import logging
 import pytest
 
 from adapter import errors
+from adapter.clients.lister import IndexedNames
 from adapter.clients.prometheus_result import Listed
-from adapter.server.series.lister import IndexedNames
 from adapter.server.series.series_index import SeriesIndex
 from rules import ruleset
 from rules.kinds import Kinds

@@ -15,7 +15,9 @@ from cryptography import x509
 
 from adapter.server.tls import context, serving_certificate
 from adapter.server.tls.apiservices import APIServiceController
+from certs import secret
 from certs.issue import issue_temporary
+from certs.renew import Policy
 from tests.store import REGISTRATION, Store
 from tools.certificates import NOW
 
@@ -24,7 +26,7 @@ NAME = f"{SERVICE}.{NAMESPACE}.svc"
 API_SERVICE = "v1beta1.custom.metrics.k8s.io"
 TICK = dt.timedelta(minutes=5)
 POLICY = dataclasses.replace(
-    serving_certificate.policy(SERVICE, NAMESPACE),
+    Policy.of_service(SERVICE, NAMESPACE),
     serving=dt.timedelta(hours=1),
     authority=dt.timedelta(hours=2),
     propagation=2 * TICK,
@@ -55,7 +57,7 @@ class Replica:
             kube,
             registration,
             self.tls.serve,
-            name=serving_certificate.secret_name(SERVICE),
+            name=secret.name_of(SERVICE),
             namespace=NAMESPACE,
             policy=POLICY,
             clock=lambda: time.now,
@@ -138,7 +140,7 @@ class Client:
 @pytest.fixture
 def cluster():
     store = Store()
-    name = serving_certificate.secret_name(SERVICE)
+    name = secret.name_of(SERVICE)
     store.put(f"/api/v1/namespaces/{NAMESPACE}/secrets/{name}", {"type": "Opaque"})
     store.register(API_SERVICE, SERVICE, NAMESPACE)
     return store

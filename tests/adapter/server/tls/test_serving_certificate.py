@@ -12,13 +12,14 @@ from cryptography import x509
 from adapter.server.tls import serving_certificate
 from adapter.server.tls.apiservices import APIServiceController
 from certs import renew, secret
+from certs.renew import Policy
 from tests.store import Store
 from tools.certificates import DAY, NOW
 
 SERVICE, NAMESPACE = "gpu-metrics-adapter", "gpu-metrics"
 SECRET = f"/api/v1/namespaces/{NAMESPACE}/secrets/gpu-metrics-adapter-tls"
 API_SERVICES = ("v1beta1.custom.metrics.k8s.io", "v1beta2.custom.metrics.k8s.io")
-POLICY = serving_certificate.policy(SERVICE, NAMESPACE)
+POLICY = Policy.of_service(SERVICE, NAMESPACE)
 EMPTY = {"kind": "Secret", "type": "Opaque"}
 MINUTES_5 = dt.timedelta(minutes=5)
 
@@ -56,7 +57,7 @@ class Replica:
             kube,
             registration,
             self.served.append,
-            name=serving_certificate.secret_name(SERVICE),
+            name=secret.name_of(SERVICE),
             namespace=NAMESPACE,
             policy=POLICY,
             meter=self.meter,
@@ -424,5 +425,5 @@ async def test_lagging_replica_does_not_overwrite_newer_ca_bundles(store, api):
 
 
 def test_defaults_match_the_manifests():
-    assert serving_certificate.secret_name("gpu-metrics-adapter") == "gpu-metrics-adapter-tls"
+    assert secret.name_of("gpu-metrics-adapter") == "gpu-metrics-adapter-tls"
     assert POLICY.serving == dt.timedelta(days=7)

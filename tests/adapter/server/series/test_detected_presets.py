@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry
 
 from adapter import errors, telemetry
 from adapter.clients.prometheus import Prometheus
-from adapter.server.series.detection import DetectedPresets
+from adapter.server.series.detected_presets import DetectedPresets
 from tools.fakes import prometheus as fakes
 from tools.real import prometheus as real
 from tools.waiting import until

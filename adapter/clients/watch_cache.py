@@ -1,8 +1,7 @@
 """Watch caches: an index of the objects of each requested kind, kept up to date by a watch.
 
 The first request for a kind starts its cache; it ends after an hour without a request. While there
-is no index, `objects` and `complete` send requests to the API server. `OBJECTS` is what selectors
-need of each object, `READY_PODS` what `minPodAge` needs, `pod_selectors` what `workloads` needs.
+is no index, callers send requests to the API server. `Content` says what is kept of each object.
 """
 
 from __future__ import annotations
@@ -19,16 +18,10 @@ from typing import Any, Generic, NoReturn, Protocol, TypeVar
 
 from adapter import bounds, errors, telemetry
 from adapter.background import Backoff
-from adapter.clients import watch
+from adapter.clients import collection, watch
 from adapter.clients.kubernetes import Kube
 from adapter.clients.one_object import Unreadable
-from adapter.server.cluster import collection, object_index, ready_index, workloads
-from adapter.server.cluster.object_index import ObjectIndex
-from adapter.server.cluster.value_index import ValueIndex
-from rules import limits
 from rules.kinds import GroupResource, Kind
-from rules.limits import Limits
-from rules.selectors.selectors import Selector
 
 log = logging.getLogger(__name__)
 
@@ -100,24 +93,6 @@ class Content(Generic[IndexT]):
     """Appended to the resource in messages and metrics."""
     unwatched: str = "listed at each request instead of watched"
     """What happens while a kind cannot be watched, for the log."""
-
-
-OBJECTS: Content[ObjectIndex] = Content(
-    index=ObjectIndex, parse=object_index.parse, metadata_only=True
-)
-READY_PODS: Content[ValueIndex[float]] = Content(
-    index=ValueIndex, parse=ready_index.parse, metadata_only=False, suffix="/status"
-)
-
-
-def pod_selectors(limits: Limits = limits.DEFAULT) -> Content[ValueIndex[Selector]]:
-    """Return what `workloads` of rules needs of each workload."""
-    return Content(
-        index=ValueIndex,
-        parse=functools.partial(workloads.parse, limits=limits),
-        metadata_only=False,
-        suffix="/spec",
-    )
 
 
 class WatchCaches(Generic[IndexT]):

@@ -9,9 +9,9 @@ import pytest
 from aiohttp import web
 
 from adapter import errors
+from adapter.clients import lister as lister_module
+from adapter.clients.lister import Lister
 from adapter.clients.prometheus import Prometheus
-from adapter.server.series import lister as lister_module
-from adapter.server.series.lister import Lister
 from tools.fakes import prometheus as fakes
 from tools.real import prometheus as real
 
