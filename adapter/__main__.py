@@ -1,61 +1,24 @@
-"""Entry point: `gpu-metrics-adapter [COMMAND] [FLAGS]`.
+"""Entry point of the console script and `python -m`.
 
-The default command is `serve`, so that a Deployment can keep the arguments of the original.
+The wheel installs adapter, rules and certs below gpu_metrics_adapter, so that it overwrites none of
+the distributions with these names. In this program they are found before those of others.
 """
 
 from __future__ import annotations
 
-import difflib
-import os
 import sys
-from collections.abc import Sequence
-
-from adapter import settings
-from adapter.cli import commands
-
-_CLOSED_PIPE, _INTERRUPTED = 141, 130
-"""Exit codes that shells report for a program that SIGPIPE or SIGINT ended."""
+from pathlib import Path
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command that `argv` names, by default sys.argv, and return its exit code."""
-    try:
-        try:
-            return _run(list(sys.argv[1:] if argv is None else argv))
-        finally:
-            sys.stdout.flush()
-    except BrokenPipeError:  # the reader of the output has ended, such as `head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return _CLOSED_PIPE
-    except KeyboardInterrupt:
-        return _INTERRUPTED
+def main() -> int:
+    """Put the folder of our packages first on sys.path, run the command line; return the exit code.
 
+    `adapter` may be gpu_metrics_adapter.adapter here: this module must import none of ours before.
+    """
+    sys.path.insert(0, str(Path(__file__).parents[1]))
+    from adapter.cli import program  # noqa: PLC0415
 
-def _run(arguments: list[str]) -> int:
-    name = arguments[0] if arguments else ""
-    if name == "--version":
-        name = "version"
-    if name in {"-h", "--help", "help"}:
-        print(_help())
-        return 0
-    if name in commands.SUMMARIES:
-        return commands.run(name, arguments[1:])
-    # The original's chart passes the path of the program, /adapter, as the first argument.
-    if name and not name.startswith("-") and not name.endswith("/adapter"):
-        near = difflib.get_close_matches(name, commands.SUMMARIES, n=1)
-        hint = f"; did you mean {near[0]}?" if near else ""
-        print(f"{name}: unknown command{hint}\n{commands.SEE_HELP}", file=sys.stderr)
-        return 2
-    return commands.run("serve", arguments)
-
-
-def _help() -> str:
-    summaries = "\n".join(f"  {name:<8} {summary}" for name, summary in commands.SUMMARIES.items())
-    return (
-        "Usage: gpu-metrics-adapter [COMMAND] [FLAGS]\n\n"
-        f"Commands, each with its own --help:\n{summaries}\n\n"
-        f"Flags of serve:\n\n{settings.usage()}"
-    )
+    return program.main()
 
 
 if __name__ == "__main__":

@@ -13,8 +13,8 @@ import pytest
 import yaml
 
 from adapter import settings
-from adapter.__main__ import main
 from adapter.cli.commands import SUMMARIES
+from adapter.cli.program import main
 from rules import presets, ruleset
 from rules.causes.reasons import Reason
 from rules.document import config, sources

@@ -9,7 +9,7 @@ import pytest
 import yaml
 from aiohttp import web
 
-from adapter import __main__ as program
+from adapter.cli import program
 from adapter.cli.doctor import comparison
 from adapter.cli.doctor.client import CannotTellError, connected
 from rules.hpa.reading import Failure

@@ -7,7 +7,7 @@ import json
 import pytest
 import yaml
 
-from adapter import __main__ as program
+from adapter.cli import program
 from rules.hpa.reading import Failure
 from rules.migration import chart, cluster
 from tests.migrate.golden import FOLDER, RELEASES, SCALED, SOURCES, inputs, run, run_files

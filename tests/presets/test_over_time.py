@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
-from adapter import __main__ as program
+from adapter.cli import program
 from rules import presets
 
 NAMES = [each for each in presets.names() if each.startswith("gpu-")]

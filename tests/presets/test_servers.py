@@ -16,7 +16,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from adapter import __main__ as program
+from adapter.cli import program
 from adapter.cli.local_prometheus.remote_write import STALE, Labels
 from adapter.clients import detection
 from adapter.clients.prometheus import Prometheus

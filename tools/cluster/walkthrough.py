@@ -23,7 +23,7 @@ from typing import Any
 
 import yaml
 
-from adapter import __main__ as program
+from adapter.cli import program
 from tools import quantity
 from tools.cluster.cluster import Cluster
 from tools.cluster.hpa import HEADER, Hpa, Table

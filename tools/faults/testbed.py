@@ -22,7 +22,7 @@ from typing import Any
 
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from adapter import __main__ as program
+from adapter.cli import program
 from tools.certificates import Holder
 from tools.cluster import server
 from tools.cluster.kubelet import running_status

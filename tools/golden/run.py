@@ -16,8 +16,8 @@ from typing import Any
 
 import aiohttp
 
-from adapter import __main__ as program
 from adapter import settings
+from adapter.cli import program
 from adapter.cli.local_prometheus.process import free_port
 from adapter.server.app import server as app
 from tools.golden.exchanges import PROMETHEUS

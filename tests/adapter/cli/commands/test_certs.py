@@ -10,7 +10,7 @@ import pytest
 import yaml
 from cryptography import x509
 
-from adapter import __main__ as program
+from adapter.cli import program
 from certs import secret
 from certs.bundle import Bundle
 from tools.certificates import Holder

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from adapter import __main__ as program
+from adapter.cli import program
 
 CONFIG_MAP = """\
 apiVersion: v1

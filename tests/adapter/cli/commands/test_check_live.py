@@ -10,7 +10,7 @@ import prometheus_client
 import pytest
 from prometheus_client.core import Metric
 
-from adapter import __main__ as program
+from adapter.cli import program
 from tools.real import prometheus
 from tools.real.prometheus import Prometheus
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from adapter import __main__ as program
+from adapter.cli import program
 from adapter.cli.commands import serve
 from adapter.cli.demo.generations import GENERATIONS
 from adapter.cli.local_prometheus.process import free_port

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from adapter import __main__ as program
+from adapter.cli import program
 from adapter.cli.doctor import client
 from rules.hpa.reading import Failure
 from tests.adapter.server.api.test_causes import EXTERNAL, RULES

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from adapter import __main__ as program
+from adapter.cli import program
 from tools import docs
 
 RULES = """

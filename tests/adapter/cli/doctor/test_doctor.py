@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from adapter import __main__ as program
 from adapter import errors, settings
+from adapter.cli import program
 from adapter.cli.doctor import (
     autoscalers,
     backend,

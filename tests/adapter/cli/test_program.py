@@ -9,9 +9,8 @@ import sys
 
 import pytest
 
-from adapter import __main__ as program
 from adapter import __version__
-from adapter.cli import commands
+from adapter.cli import commands, program
 
 HEAVY = ("aiohttp", "asyncio", "cryptography", "kubernetes", "prometheus_client", "re2", "yaml")
 
@@ -50,7 +49,7 @@ def test_the_path_of_the_original_program_is_not_a_command(
 @pytest.mark.parametrize("argv", [["--help"], ["serve", "--help"]])
 def test_help_imports_no_heavy_module(argv: list[str]) -> None:
     code = (
-        "import sys\nfrom adapter.__main__ import main\n"
+        "import sys\nfrom adapter.cli.program import main\n"
         f"main({argv!r})\n"
         f"sys.exit(' '.join({set(HEAVY)!r} & sys.modules.keys()))"
     )
