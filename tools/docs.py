@@ -295,8 +295,7 @@ def object_limits() -> str:
             rows.append((f"**{title}**", "", "", ""))
         size = f"{each.value:,} {each.unit}".replace(",", " ")
         if each.unit == "bytes":
-            shown = f"{each.value >> 20} MiB" if each.value >> 20 else f"{each.value >> 10} KiB"
-            size = f"{size} ({shown})"
+            size = f"{each.value >> 20} MiB" if each.value >> 20 else f"{each.value >> 10} KiB"
         rows.append((f"`{each.name}`", size, each.what, each.beyond))
     return _table(("Limit", "Default", "Of", "Beyond it"), rows)
 
