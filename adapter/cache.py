@@ -262,9 +262,13 @@ class SingleFlightCache(Generic[K, V]):
             if error_ttl > 0:
                 self._failures.set(key, (error.without_frames(), self._clock() + error_ttl))
             raise
+        self.set(key, value)
+        return value
+
+    def set(self, key: K, value: V) -> None:
+        """Cache a value that was loaded otherwise."""
         if (ttl := self._ttl(key, value)) > 0:
             self.entries.set(key, (value, self._clock() + ttl), size=self._size(key, value))
-        return value
 
 
 @dataclass(slots=True, kw_only=True)

@@ -1,6 +1,6 @@
 """Explanation of one request for a metric: each step from rule to value, with its facts.
 
-Pure. `adapter.server.api.explain` collects the facts. Every list has its length and the first
+Pure. `adapter.server.api.explain` takes the steps. Every list has its length and the first
 elements.
 """
 
@@ -10,20 +10,25 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, Literal, TypeVar
 
-from rules.causes import candidates, missing, suggestions, wording
+from rules import promql
+from rules.causes import candidates, evidence, missing, samples, suggestions, wording
+from rules.causes.evidence import Evidence
 from rules.causes.inventory import NEVER_LISTED, Inventory
+from rules.causes.samples import Question
 from rules.errors import UnknownResourceError
 from rules.findings import Finding
 from rules.kinds import GroupResource
-from rules.query import nature
+from rules.query import nature, scope
 from rules.query.aggregate import Sample
 from rules.query.catalog import Entry, ExternalEntry
+from rules.quoting import shorten
 from rules.ruleset import CompiledRule
 
 T = TypeVar("T")
 
 MAX_SHOWN = 10
 """Elements of a list that are shown."""
+_MAX_LABELS = 30
 MAX_LABEL = 1000
 """Characters of the value of a label."""
 _UNRELATED, _MAX_UNRELATED = 10, 3
@@ -104,6 +109,8 @@ class QueryFacts:
     oldest: float | None = None
     notes: tuple[str, ...] = ()
     """What is remarkable about an answer with values."""
+    evidence: tuple[tuple[str, str], ...] = ()
+    """PromQL of each query that was sent, and its result in a few words."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,6 +177,59 @@ def first(items: Iterable[T], limit: int = MAX_SHOWN) -> Shown[T]:
     """Return the length of `items` and the first of them."""
     every = tuple(items)
     return Shown(count=len(every), items=every[:limit])
+
+
+def facts(
+    found: Evidence,
+    *,
+    labels: Collection[str],
+    metric_selector: str,
+    of_rule: Iterable[tuple[str, str]] = (),
+) -> QueryFacts:
+    """Return what is shown of the evidence about one step; `labels` are those of its series now.
+
+    `metric_selector` is the selector of the series, as the request spells it. `of_rule` has the
+    queries about the rule as a whole, and their results.
+    """
+    question, answer = found.question, found.results.get("answer")
+    binding = question.step.binding
+    own = _own(question, answer or ())
+    sent = (*evidence.lines(found.queries, found.results), *of_rule)
+    return QueryFacts(
+        rule=str(question.rule.config.where),
+        source=question.rule.config.source,
+        series=question.step.series,
+        wanted_labels=tuple(filter(None, (binding.resource, binding.namespace))),
+        present_labels=tuple(sorted(labels))[:_MAX_LABELS],
+        promql=shorten(promql.one_line(question.query), MAX_QUERY),
+        scope=scope.sharing(question.step.source, binding).scope,
+        samples=None if answer is None else first(own),
+        other_samples=len(answer or ()) - len(own),
+        error=found.error,
+        series_count=found.series,
+        newest=found.newest,
+        oldest=found.oldest,
+        notes=(*samples.unused_selector(question, metric_selector), *found.notes),
+        evidence=tuple(
+            (shorten(promql.one_line(query), MAX_QUERY), result) for query, result in sent
+        ),
+    )
+
+
+def _own(question: Question, answer: Sequence[Sample]) -> Sequence[Sample]:
+    """Return the samples of the requested objects, all for an external metric.
+
+    The caller may read no others, but a query without `<<.LabelMatchers>>` returns them, too.
+    """
+    if not question.names:
+        return answer
+    label, namespace = question.step.binding.resource, question.step.binding.namespace
+    return [
+        each
+        for each in answer
+        if each.labels.get(label) in question.names
+        and each.labels.get(namespace, question.namespace) == question.namespace
+    ]
 
 
 def considered(

@@ -69,6 +69,7 @@ def _query(query: QueryFacts) -> Document:
         "newestSampleSeconds": query.newest,
         "oldestSampleSeconds": query.oldest,
         "notes": list(query.notes),
+        "evidence": [{"promql": text, "result": result} for text, result in query.evidence],
     }
 
 
@@ -134,10 +135,11 @@ def _query_lines(query: Document, *, external: bool) -> Iterator[str]:
     if query["presentLabels"]:
         yield from wrapped("  present ", f"labels {present}")
     if query["seriesCount"] is not None:
-        ages = ""
-        if query["newestSampleSeconds"] is not None:
-            newest, oldest = query["newestSampleSeconds"], query["oldestSampleSeconds"]
-            ages = f", the newest sample is {newest:.1f} s old, the oldest {oldest:.1f} s"
+        newest, oldest, ages = query["newestSampleSeconds"], query["oldestSampleSeconds"], ""
+        if newest is not None:
+            ages = f", the newest sample is {newest:.1f} s old"
+        if oldest is not None:
+            ages += f", the oldest {oldest:.1f} s"
         of = "" if external else " of the objects"
         yield from wrapped("  found   ", f"{query['seriesCount']} series{of}{ages}")
     yield f"  promql  {query['promql']}"

@@ -128,22 +128,27 @@ def queries(question: Question) -> Mapping[str, str]:
     return asked
 
 
-def ages(question: Question) -> Mapping[str, str]:
-    """Return queries for the number of series of the objects, and the ages of their last samples.
+def of_values(question: Question) -> Mapping[str, str]:
+    """Return the queries about a step that gives values, by key. Raises PlanError as `queries`.
 
-    Keys are `series`, `newest`, `oldest` and `targets`, the largest number of targets for one port
-    of a pod; ages are in seconds. Raises PlanError as `queries`.
+    `newest age` and `oldest age` are those of the last samples, in seconds; `targets of a pod` is
+    the largest number of targets for one port. The others say whether only `or vector(...)` gives a
+    value.
     """
     own = _selector(question, names=True, namespace=True)
     age = f"time() - timestamp({own})"
-    return {
-        "series": f"count({own})",
-        "newest": f"min({age})",
-        "oldest": f"max({age})",
+    asked = {
+        "answer": question.query,
+        "here": f"count({own})",
+        "newest age": f"min({age})",
+        "oldest age": f"max({age})",
         # Of `up`, whose labels are those of targets: `service` of a series may be what it counts.
-        "targets": "max(count by (namespace, pod, instance) "
+        "targets of a pod": "max(count by (namespace, pod, instance) "
         f'(up{{pod!=""}} and on (job, instance) {own}))',
     }
+    if (before := promql.without_default(question.query)) is not None:
+        asked = {**asked, "before": f"count({before})", **scrapes(own)}
+    return asked
 
 
 def _selected(question: Question) -> tuple[tuple[str, str], ...]:
@@ -172,29 +177,22 @@ def _selected(question: Question) -> tuple[tuple[str, str], ...]:
     return tuple(found.items())[:_MAX_SELECTORS]
 
 
-def of_default(question: Question) -> Mapping[str, str]:
-    """Return the queries by which `notes` says whether only `or vector(...)` gives a value."""
-    before = promql.without_default(question.query)
-    if before is None:
-        return {}
-    own = _selector(question, names=True, namespace=True)
-    return {"before": f"count({before})", **scrapes(own)}
-
-
-def notes(
-    question: Question, results: Results, now: float, *, metric_selector: str
-) -> Iterator[str]:
-    """Yield what is remarkable about an answer with values; `results` of `ages`, `of_default`."""
-    where = question.rule.config.where
+def unused_selector(question: Question, metric_selector: str) -> Iterator[str]:
+    """Yield a note if the rule ignores the selector of the series, as the request spells it."""
     if metric_selector and not question.rule.selects:
         yield (
             f"the selector {wording.code(metric_selector)} has no effect, because metricsQuery of "
-            f"{where} does not use <<.LabelMatchers>>. {wording.MATCHED}"
+            f"{question.rule.config.where} does not use <<.LabelMatchers>>. {wording.MATCHED}"
         )
+
+
+def notes(question: Question, results: Results, now: float) -> Iterator[str]:
+    """Yield what is remarkable about an answer with values; `results` are those of `of_values`."""
+    where = question.rule.config.where
     rated = itertools.chain.from_iterable(map(gauges.rated, _nodes(question.query)[:1]))
     for gauge in dict.fromkeys(filter(gauges.is_gauge, rated)):
         yield f"metricsQuery of {where} {gauges.warning(gauge)}"
-    if "before" in results and not results["before"] and (series := _number(results, "series")):
+    if "before" in results and not results["before"] and (series := _number(results, "here")):
         seconds = interval(results, now)
         short = short_range(question.query, seconds) if seconds else ""
         yield (
@@ -202,7 +200,7 @@ def notes(
             f"before it has no result, although {wording.printable(question.step.series)} has "
             f"{series} series" + (f": {short}" if short else "")
         )
-    if (targets := _number(results, "targets")) > 1 and _adds_series(question.query):
+    if (targets := _number(results, "targets of a pod")) > 1 and _adds_series(question.query):
         yield (
             f"there are {targets} targets for one pod, which report the same, and metricsQuery of "
             f"{where} adds them. Scrape the pod once, or aggregate by "

@@ -22,6 +22,7 @@ from adapter.server.evaluation.evaluation import Evaluated, Usages
 from adapter.server.http import server
 from adapter.server.http.connection import Serve
 from adapter.server.series.generation import Generation
+from rules.causes.evidence import Evidence
 from rules.causes.inventory import Inventory
 from rules.causes.reasons import Reason
 from rules.findings import Finding
@@ -30,7 +31,7 @@ from rules.query.aggregate import ExternalValue, Value
 from rules.query.catalog import Catalog
 from rules.query.plan import ExternalPlan, Plan
 from rules.query.resource import ResourceQueries, Usage, UsageByName
-from rules.ruleset import RuleSet
+from rules.ruleset import CompiledRule, RuleSet
 from rules.selectors.selectors import Selector
 
 log = logging.getLogger(__name__)
@@ -192,6 +193,19 @@ class CauseCollector:
     async def of_plan(self, inventory: Inventory, plan: Plan | ExternalPlan) -> tuple[Finding, ...]:
         self.calls.append(plan)
         return (Finding(reason=Reason.NO_SAMPLE, fact="nothing was found"),)
+
+    async def without_value(
+        self, inventory: Inventory, plan: Plan | ExternalPlan
+    ) -> tuple[Evidence, ...]:
+        return ()
+
+    def lines_of_rule(self, ruleset: RuleSet, rule: CompiledRule) -> tuple[tuple[str, str], ...]:
+        return ()
+
+    async def with_values(
+        self, plan: Plan | ExternalPlan, *, timeout: float
+    ) -> tuple[Evidence, ...]:
+        return ()
 
     def log_causes(
         self, subject: str, causes: Sequence[Finding], error: Exception | None = None

@@ -19,7 +19,7 @@ from adapter.clients import sources
 from adapter.clients.prometheus import Prometheus
 from adapter.server.api.groups.group import Backend
 from rules import promql, quantity
-from rules.causes import samples, wording
+from rules.causes import wording
 from rules.document.sources import DEFAULT
 from rules.errors import Problem, RulesError
 from rules.hpa import units
@@ -28,7 +28,6 @@ from rules.lint import check, check_queries, counters
 from rules.query import gauges, nature
 from rules.query.catalog import Entry, ExternalEntry, Series, Source
 from rules.query.label_binding import LabelBinding
-from rules.query.plan import ExternalPlan, Plan
 from rules.quoting import counted
 from rules.ruleset import CompiledRule, RuleSet
 
@@ -36,6 +35,8 @@ _MAX_TRIALS = 3
 _MAX_OBJECTS = 100
 """Objects of one trial; enough for a typical duration."""
 _MAX_RATED = 20
+_NOTES_TIMEOUT = 10.0
+"""Seconds for the queries by which the values of one request are judged."""
 _PREFERRED = (PODS, NODES)
 """Resources whose metrics are tried first."""
 _BEGINNING = re.compile(r"[^:_]+(:|_[^:_]+_)")
@@ -385,7 +386,7 @@ async def _request(
     seconds = time.perf_counter() - started
     values = steps.found.values
     cause = "" if values else await _cause(steps)
-    notes, query = await _notes(prometheus, steps.query) if values else ((), "")
+    notes, query = await _notes(steps) if values else ((), "")
     if resource is None:
         return _Trial(
             namespace=namespace,
@@ -418,17 +419,10 @@ async def _cause(steps: local_backend.Steps) -> str:
     return causes[0].sentence if causes else ""
 
 
-async def _notes(prometheus: Prometheus, plan: Plan | ExternalPlan) -> tuple[tuple[str, ...], str]:
+async def _notes(steps: local_backend.Steps) -> tuple[tuple[str, ...], str]:
     """Return what is remarkable about the values of a plan, and the query of its first step."""
-    question = samples.questions(plan)[0]
-    results = {}
-    for key, query in {**samples.ages(question), **samples.of_default(question)}.items():
-        try:
-            results[key] = (await prometheus.query(query)).samples
-        except errors.BackendError:
-            continue  # other backends lack some functions
-    found = samples.notes(question, results, time.time(), metric_selector="")
-    return tuple(found), question.query
+    found = await steps.backend.collector.with_values(steps.query, timeout=_NOTES_TIMEOUT)
+    return (found[0].notes, found[0].question.query) if found else ((), "")
 
 
 async def _largest(prometheus: Prometheus, source: Source, binding: LabelBinding) -> str:

@@ -1,23 +1,19 @@
 """`?explain=true` of a metric's URL: how the answer comes about, step by step.
 
-Collects the facts; `rules.causes.explanation` draws the conclusions. Takes the
-steps of the API's own answer once, and shows what one passes to the next.
+Takes the steps of the API's own answer once, and shows what one passes to the next. The queries
+that it shows are the evidence from which the causes follow.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import time
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from adapter import bounds, errors
-from adapter.background import gather_or_cancel
 from adapter.cache import LRUCache
-from adapter.clients import reachability
-from adapter.clients.prometheus_result import QueryResult
 from adapter.server.api.groups import custom, external, question
 from adapter.server.api.groups.group import AnyGroup, Backend, Content
 from adapter.server.apimachinery import encoding
@@ -25,16 +21,15 @@ from adapter.server.apimachinery.negotiation import UNCHANGED
 from adapter.server.apimachinery.request_info import RequestInfo
 from adapter.server.apimachinery.responses import Answer
 from adapter.server.auth.in_flight import MaxInFlight
-from rules import promql
-from rules.causes import explanation, explanation_document, missing, samples
-from rules.causes.explanation import MAX_LABEL, Asked, Explanation, QueryFacts, RuleFacts
+from rules.causes import explanation, explanation_document, missing
+from rules.causes.evidence import Evidence
+from rules.causes.explanation import MAX_LABEL, Asked, Explanation, RuleFacts
 from rules.errors import RulesError
 from rules.findings import Finding
-from rules.query import scope
-from rules.query.aggregate import Sample
+from rules.kinds import GroupResource
+from rules.query.catalog import Catalog, Entry, ExternalEntry
 from rules.query.plan import ExternalPlan, Plan
 from rules.quoting import shorten
-from rules.ruleset import CompiledRule
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +41,6 @@ _ANSWER_TIMEOUT = 4.0
 _TIMEOUT, _SHORT_TIMEOUT = 10.0, 0.5
 """Seconds for the queries of one explanation; what is not known by then is left out. The second
 one after an answer that took too long."""
-_MAX_LABELS = 30
 _EXPLAINED = {custom.NAME, external.NAME}
 """Groups whose answers follow from rules."""
 
@@ -70,25 +64,10 @@ def forbidden(path: str) -> errors.ApiError:
     )
 
 
-_Query = Callable[[str], Awaitable[QueryResult]]
-
-
 class Explainer:
-    """Explains requests for metrics, at most two at a time.
+    """Explains requests for metrics, at most two at a time."""
 
-    `query` returns what evaluates PromQL for a rule, unshared. `labels` returns the labels of one
-    series of a rule. Both may raise BackendError.
-    """
-
-    def __init__(
-        self,
-        query: Callable[[CompiledRule], _Query],
-        labels: Callable[[CompiledRule, str], Awaitable[frozenset[str]]],
-        now: Callable[[], float] = time.time,
-    ) -> None:
-        self._query = query
-        self._now = now
-        self._labels = labels
+    def __init__(self) -> None:
         self._slots = MaxInFlight(_AT_ONCE)
         self._slots_of_teams: LRUCache[str, MaxInFlight] = LRUCache(bounds.TEAMS.size)
 
@@ -98,7 +77,7 @@ class Explainer:
         """Return the explanation as JSON. Raises ApiError for requests that are not valid."""
         deadline = min(deadline, asyncio.get_running_loop().time() + _ANSWER_TIMEOUT)
         with self._slots_of(backend, info.namespace):
-            found = await self._explain(group, info, backend, deadline)
+            found = await _explain(group, info, backend, deadline)
         document = explanation_document.document(found)
         return Answer(body=encoding.encode(document, pretty=info.pretty is not False))
 
@@ -110,166 +89,135 @@ class Explainer:
             self._slots_of_teams.set(namespace, slots)
         return slots
 
-    async def _explain(
-        self, group: AnyGroup, info: RequestInfo, backend: Backend, deadline: float
-    ) -> Explanation:
-        requested: custom.Requested | external.Requested | None = None
-        query: Plan | ExternalPlan | None = None
-        content, causes, failure, timeout = None, tuple[Finding, ...](), "", _TIMEOUT
-        try:
-            requested = await group.resolve(info, backend)
-            query = group.plan(requested)
-            found = await group.evaluate(requested, query, backend, deadline=deadline)
-            content = await group.content(requested, query, found, backend)
-        except errors.ApiError as error:
-            if error.code not in {404, 500}:
-                raise
-            causes = error.causes
-            if isinstance(error.__cause__, errors.TimedOut):
-                timeout = _SHORT_TIMEOUT
-            if error.code == 500 and not causes:
-                failure = _failure(error)
-                log.warning("cannot explain %s: %s: %r", info.path, failure, error.__cause__)
-        # In a thread, because 10 000 values take a tenth of a second.
-        values = await asyncio.to_thread(lambda: tuple(_values(content)))
-        if content is not None:
-            causes = content.causes
-            if causes:
-                present = {name for name, _ in values}
-                causes = (*await self._of_lacking(query, present, backend), *causes)
-        names = None if requested is None else requested.names
-        asked, resource = _asked(info), None
-        inventory = backend.inventory
-        if asked.resource:
-            target = question.target_of(info)
-            resource = explanation.resolve(inventory, target.resource, target.group)
-            if resource is None and not causes:
-                causes = (missing.unknown_resource(asked.resource, inventory.kinds),)
-        # In a thread, because many rules with thousands of series take a tenth of a second.
-        rules = await asyncio.to_thread(
-            explanation.considered,
-            inventory,
-            asked.metric,
-            resource,
-            external=not asked.resource,
-            entry=None if requested is None else requested.entry,
-        )
-        if requested and requested.entry is None and backend.fallback:
-            forwarded = RuleFacts(
-                rule=f"--external-fallback={backend.fallback.name}",
-                taken=True,
-                reason="is asked, because no rule produces the metric",
-            )
-            rules = replace(rules, items=(forwarded, *rules.items))
-        return Explanation(
-            asked=asked,
-            rules=rules,
-            objects=None if names is None else explanation.first(names),
-            entry=None if requested is None else requested.entry,
-            queries=await self._queries(query, asked.metric_selector, timeout),
-            values=explanation.first(values),
-            causes=causes,
-            failure=failure,
-        )
 
-    async def _of_lacking(
-        self, plan: Plan | ExternalPlan | None, present: Collection[str], backend: Backend
-    ) -> tuple[Finding, ...]:
-        """Return why some objects of a list have no value, though those `present` have."""
-        if not present or not isinstance(plan, Plan):
-            return ()
-        lacking = tuple(name for name in plan.names if name not in present)
-        if not lacking:
-            return ()
-        return await backend.collector.of_plan(backend.inventory, replace(plan, names=lacking))
-
-    async def _queries(
-        self, plan: Plan | ExternalPlan | None, metric_selector: str, timeout: float
-    ) -> tuple[QueryFacts, ...]:
-        if plan is None:
-            return ()
-        try:
-            questions = samples.questions(plan)
-            return tuple(
-                await gather_or_cancel(
-                    self._facts(each, metric_selector, timeout) for each in questions
+async def _explain(
+    group: AnyGroup, info: RequestInfo, backend: Backend, deadline: float
+) -> Explanation:
+    requested: custom.Requested | external.Requested | None = None
+    query: Plan | ExternalPlan | None = None
+    evidence: tuple[Evidence, ...] = ()
+    content, causes, failure = None, tuple[Finding, ...](), ""
+    collector = backend.collector
+    try:
+        requested = await group.resolve(info, backend)
+        query = group.plan(requested)
+        found = await group.evaluate(requested, query, backend, deadline=deadline)
+        if query is not None and found.values:
+            evidence = await collector.with_values(query, timeout=_TIMEOUT)
+        elif query is not None and not _is_unlisted(requested.entry):
+            # Before `content`, whose causes follow from it.
+            evidence = await collector.without_value(backend.inventory, query)
+        content = await group.content(requested, query, found, backend)
+    except errors.ApiError as error:
+        if error.code not in {404, 500}:
+            raise
+        causes = error.causes
+        if query is not None and not evidence:
+            slow = isinstance(error.__cause__, errors.TimedOut)
+            timeout = _SHORT_TIMEOUT if slow else _TIMEOUT
+            evidence = await collector.with_values(query, timeout=timeout)
+        if error.code == 500 and not causes:
+            failure = _failure(error)
+            log.warning("cannot explain %s: %s: %r", info.path, failure, error.__cause__)
+    # In a thread, because 10 000 values take a tenth of a second.
+    values = await asyncio.to_thread(lambda: tuple(_values(content)))
+    if content is not None:
+        causes = content.causes
+        if causes:
+            present = {name for name, _ in values}
+            of_lacking, why = await _of_lacking(query, present, backend)
+            evidence, causes = (*evidence, *of_lacking), (*why, *causes)
+    names = None if requested is None else requested.names
+    asked, resource = _asked(info), None
+    inventory = backend.inventory
+    if asked.resource:
+        target = question.target_of(info)
+        resource = explanation.resolve(inventory, target.resource, target.group)
+        if resource is None and not causes:
+            causes = (missing.unknown_resource(asked.resource, inventory.kinds),)
+    # Also where the objects cannot be named, for example because one does not exist.
+    entry = _entry(inventory.catalog, asked.metric, resource, external=not asked.resource)
+    # In a thread, because many rules with thousands of series take a tenth of a second.
+    rules = await asyncio.to_thread(
+        explanation.considered,
+        inventory,
+        asked.metric,
+        resource,
+        external=not asked.resource,
+        entry=entry,
+    )
+    if requested and entry is None and backend.fallback:
+        forwarded = RuleFacts(
+            rule=f"--external-fallback={backend.fallback.name}",
+            taken=True,
+            reason="is asked, because no rule produces the metric",
+        )
+        rules = replace(rules, items=(forwarded, *rules.items))
+    return Explanation(
+        asked=asked,
+        rules=rules,
+        objects=None if names is None else explanation.first(names),
+        entry=entry,
+        queries=tuple(
+            [
+                explanation.facts(
+                    each,
+                    labels=await _labels(each, backend),
+                    metric_selector=asked.metric_selector,
+                    of_rule=_of_rule(each, causes, backend) if _is_unlisted(entry) else (),
                 )
-            )
-        except RulesError as error:  # a plan that cannot be rendered; the causes say why
-            log.info("no query to explain: %s", error)
-            return ()
-
-    async def _facts(
-        self, asked: samples.Question, metric_selector: str, timeout: float
-    ) -> QueryFacts:
-        labels, results = frozenset[str](), dict[str, Sequence[Sample]]()
-        found, error = None, "Prometheus did not answer in time"
-        try:
-            async with asyncio.timeout(timeout):
-                found, error = await self._run(asked.rule, asked.query)
-                labels = await self._present_labels(asked)
-                queries = {**samples.ages(asked), **samples.of_default(asked)}
-                for key, text in queries.items():
-                    result, _ = await self._run(asked.rule, text)
-                    if result is not None:
-                        results[key] = result.samples
-        except TimeoutError:
-            log.info("the queries of an explanation took longer than %g s", timeout)
-        binding = asked.step.binding
-        numbers = {key: each[0].value for key, each in results.items() if each}
-        own = () if found is None else _own(asked, found.samples)
-        return QueryFacts(
-            rule=str(asked.rule.config.where),
-            source=asked.rule.config.source,
-            series=asked.step.series,
-            wanted_labels=tuple(filter(None, (binding.resource, binding.namespace))),
-            present_labels=tuple(sorted(labels))[:_MAX_LABELS],
-            promql=shorten(promql.one_line(asked.query), explanation.MAX_QUERY),
-            scope=scope.sharing(asked.step.source, binding).scope,
-            samples=None if found is None else explanation.first(own),
-            other_samples=0 if found is None else len(found.samples) - len(own),
-            error=error,
-            series_count=int(numbers.get("series", 0)) if found is not None else None,
-            newest=numbers.get("newest"),
-            oldest=numbers.get("oldest"),
-            notes=tuple(
-                samples.notes(asked, results, self._now(), metric_selector=metric_selector)
-            ),
-        )
-
-    async def _run(self, rule: CompiledRule, promql: str) -> tuple[QueryResult | None, str]:
-        """Return the result, or None and why there is none. Only Prometheus' refusal is quoted."""
-        source = rule.config.source
-        try:
-            result = await self._query(rule)(promql)
-        except errors.BackendError as error:
-            log.info("a query of an explanation failed: %s", error)
-            problem = reachability.problem_of(error, source) or "did not answer"
-            return None, error.refusal or f"Prometheus {problem}"
-        return result, "the response of Prometheus is partial" if result.partial else ""
-
-    async def _present_labels(self, asked: samples.Question) -> frozenset[str]:
-        try:
-            return await self._labels(asked.rule, asked.step.series)
-        except (errors.BackendError, RulesError) as error:
-            log.info("cannot query the labels of series %s: %r", asked.step.series, error)
-            return frozenset()
+                for each in evidence
+            ]
+        ),
+        values=explanation.first(values),
+        causes=causes,
+        failure=failure,
+    )
 
 
-def _own(asked: samples.Question, found: Sequence[Sample]) -> Sequence[Sample]:
-    """Return the samples of the requested objects, all for an external metric.
+async def _labels(found: Evidence, backend: Backend) -> frozenset[str]:
+    """Return the present labels of the series, unless Prometheus answers nothing."""
+    if not found.results:
+        return frozenset()
+    return await backend.collector.labels(found.question.rule, found.question.step.series)
 
-    The caller may read no others, but a query without `<<.LabelMatchers>>` returns them, too.
-    """
-    if not asked.names:
-        return found
-    label, namespace = asked.step.binding.resource, asked.step.binding.namespace
-    return [
-        each
-        for each in found
-        if each.labels.get(label) in asked.names
-        and each.labels.get(namespace, asked.namespace) == asked.namespace
-    ]
+
+def _is_unlisted(entry: Entry | ExternalEntry | None) -> bool:
+    """Return whether causes follow from what is known of the rules, not from the plan."""
+    return isinstance(entry, Entry) and not entry.listed
+
+
+def _of_rule(
+    found: Evidence, causes: Sequence[Finding], backend: Backend
+) -> tuple[tuple[str, str], ...]:
+    """Return the queries about the rule of a step, and their results, if a cause is of it."""
+    rule = found.question.rule
+    if all(each.where != rule.config.where.place for each in causes):
+        return ()
+    return backend.collector.lines_of_rule(backend.inventory.ruleset, rule)
+
+
+async def _of_lacking(
+    plan: Plan | ExternalPlan | None, present: Collection[str], backend: Backend
+) -> tuple[tuple[Evidence, ...], tuple[Finding, ...]]:
+    """Return why some objects of a list have no value, though those `present` have."""
+    if not present or not isinstance(plan, Plan):
+        return (), ()
+    lacking = tuple(name for name in plan.names if name not in present)
+    if not lacking:
+        return (), ()
+    of_lacking = replace(plan, names=lacking)
+    evidence = await backend.collector.without_value(backend.inventory, of_lacking)
+    return evidence, await backend.collector.of_plan(backend.inventory, of_lacking)
+
+
+def _entry(
+    catalog: Catalog, metric: str, resource: GroupResource | None, *, external: bool
+) -> Entry | ExternalEntry | None:
+    """Return the metric, if a rule produces it for the resource."""
+    if external:
+        return catalog.external_entry(metric)
+    return None if resource is None else catalog.entry(resource, metric)
 
 
 def _failure(error: errors.ApiError) -> str:

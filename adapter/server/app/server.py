@@ -74,9 +74,7 @@ async def running(settings: Settings) -> AsyncIterator[str]:
         secured = await security.connect(host, groups())
         autoscaling.start(host, objects.watched, outcomes, discovery, backends)
         closing = asyncio.Event()
-        handler = _api(
-            host, values, backends, discovery, OpenApi(groups), outcomes, secured, closing
-        )
+        handler = _api(host, backends, discovery, OpenApi(groups), outcomes, secured, closing)
         if team_rules is not None:
             team_rules.start(host, rules.rules.request)
         url = _listen(host, handler, secured.context)
@@ -89,7 +87,6 @@ async def running(settings: Settings) -> AsyncIterator[str]:
 
 def _api(
     host: Host,
-    values: Values,
     backends: Backends,
     discovery: Discovery,
     openapi: OpenApi,
@@ -119,7 +116,7 @@ def _api(
         operator_endpoints=operator_endpoints,
         backend=backends.present,
         guard=secured.guard,
-        explainer=Explainer(values.query_of, values.relist.labels),
+        explainer=Explainer(),
         encoded=encoded,
         heads=heads,
         outcomes=outcomes,

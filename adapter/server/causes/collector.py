@@ -19,6 +19,7 @@ from adapter.cache import SingleFlight, SingleFlightCache
 from adapter.server.causes.evidence import Probes
 from adapter.server.causes.log import CauseLog
 from rules.causes import missing, suggestions
+from rules.causes.evidence import Evidence
 from rules.causes.inventory import Inventory
 from rules.causes.reasons import Reason
 from rules.causes.wording import printable
@@ -99,6 +100,26 @@ class CauseCollector:
             return (missing.of_query(inventory, plan, found),)
         return missing.of_plan(inventory, plan, found)
 
+    async def without_value(
+        self, inventory: Inventory, plan: Plan | ExternalPlan
+    ) -> tuple[Evidence, ...]:
+        """Collect the evidence about a plan that gave no value, as `Probes.without_value`."""
+        return await self._probes.without_value(plan, inventory.ruleset.presets)
+
+    async def with_values(
+        self, plan: Plan | ExternalPlan, *, timeout: float
+    ) -> tuple[Evidence, ...]:
+        """Collect the evidence about a plan that gave values, or failed, as `Probes`."""
+        return await self._probes.with_values(plan, timeout=timeout)
+
+    def lines_of_rule(self, ruleset: RuleSet, rule: CompiledRule) -> tuple[tuple[str, str], ...]:
+        """Return the queries about a rule without series, and their results, as `Probes`."""
+        return self._probes.lines_of_rule(rule, ruleset.presets)
+
+    async def labels(self, rule: CompiledRule, series: str) -> frozenset[str]:
+        """Return the present labels of a series, a minute old at most; empty if unknown."""
+        return await self._labels.get((rule, series), lambda: self._find_labels(rule, series))
+
     async def of_rule(self, ruleset: RuleSet, rule: CompiledRule) -> tuple[Finding, ...]:
         """Return why a rule has no series; empty if no more is known."""
         return await self._probes.of_rule(rule, ruleset.presets)
@@ -122,7 +143,7 @@ class CauseCollector:
         await self._presets.run(None, lambda: asyncio.to_thread(suggestions.preset_metrics))
         unlabelled = missing.series_without_label(inventory, metric, resource) if resource else ()
         labels = await asyncio.gather(
-            *(self._labels_of(rule, series.name) for rule, series in unlabelled)
+            *(self.labels(rule, series.name) for rule, series in unlabelled)
         )
         by_series = {
             (rule.index, series.name): present
@@ -148,9 +169,6 @@ class CauseCollector:
             replace(each, state=cause.state if each.reason == cause.reason else State.FAILURE)
             for each in found
         ) or (cause,)
-
-    async def _labels_of(self, rule: CompiledRule, series: str) -> frozenset[str]:
-        return await self._labels.get((rule, series), lambda: self._find_labels(rule, series))
 
     async def _find_labels(self, rule: CompiledRule, series: str) -> frozenset[str]:
         try:

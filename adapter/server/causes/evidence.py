@@ -9,16 +9,20 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from adapter import bounds, errors
 from adapter.background import gather_or_cancel
 from adapter.cache import LRUCache, SingleFlightCache
+from adapter.clients import reachability
 from adapter.clients.prometheus_result import QueryResult
 from adapter.clients.rate_limit import TokenBucket
 from rules import promql
-from rules.causes import ended, missing, samples
+from rules.causes import ended, evidence, missing, samples
+from rules.causes.ended import Results
+from rules.causes.evidence import Evidence
 from rules.document.sources import DEFAULT
 from rules.errors import RulesError
 from rules.exporters import detect, generations
@@ -46,8 +50,16 @@ _Subject = Plan | ExternalPlan | tuple[CompiledRule, frozenset[str]]
 _Exporters = tuple[detect.DetectedExporter, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """Causes; those of a rule with the queries behind them, and their results in a few words."""
+
+    causes: tuple[Finding, ...] = ()
+    lines: tuple[tuple[str, str], ...] = ()
+
+
 class Probes:
-    """Finds causes by further queries, and remembers them.
+    """Collects evidence by further queries, and remembers the causes that follow.
 
     `query` returns what evaluates PromQL for a rule; `detection` finds the exporters. What they
     return may raise BackendError. `scrapes` is False for a Prometheus that is filled otherwise.
@@ -69,7 +81,7 @@ class Probes:
         self._now = now
         self._buckets: LRUCache[Team | None, TokenBucket] = LRUCache(bounds.TEAMS.size)
         self._clock = clock
-        self._causes: SingleFlightCache[_Subject, tuple[Finding, ...]] = SingleFlightCache(
+        self._causes: SingleFlightCache[_Subject, _Found] = SingleFlightCache(
             ttl=lambda *_: _TTL,
             max_size=bounds.CAUSES.size,
             size=lambda key, _: 1 + (len(key.names) if isinstance(key, Plan) else 0),
@@ -86,7 +98,28 @@ class Probes:
 
         `presets` are in use.
         """
-        return await self._find(plan, lambda: self._diagnose(plan, presets))
+        return (await self._find(plan, lambda: self._diagnose(plan, presets))).causes
+
+    async def without_value(
+        self, plan: Plan | ExternalPlan, presets: frozenset[str] = frozenset()
+    ) -> tuple[Evidence, ...]:
+        """Collect the evidence about the first steps of a plan that gave no value.
+
+        From now on, `of_plan` returns the causes in it. The caller limits how often this happens.
+        """
+        found = await _of_steps(plan, lambda each: self._of_no_value(each, presets))
+        self._causes.set(plan, _of_evidence(found))
+        return found
+
+    async def with_values(
+        self, plan: Plan | ExternalPlan, *, timeout: float
+    ) -> tuple[Evidence, ...]:
+        """Collect the evidence about the first steps of a plan that gave values, or failed.
+
+        What is not known after `timeout` seconds is left out. The caller limits how often this
+        happens.
+        """
+        return await _of_steps(plan, lambda each: self._of_values(each, timeout))
 
     async def of_rule(
         self, rule: CompiledRule, presets: frozenset[str] = frozenset()
@@ -97,19 +130,24 @@ class Probes:
         """
         if rule.pinned_series is None:
             return ()
-        return await self._find((rule, presets), lambda: self._find_ended(rule, presets))
+        return (await self._find((rule, presets), lambda: self._find_ended(rule, presets))).causes
+
+    def lines_of_rule(
+        self, rule: CompiledRule, presets: frozenset[str]
+    ) -> tuple[tuple[str, str], ...]:
+        """Return the queries behind the causes that `of_rule` returned last, and their results."""
+        found = self._causes.cached((rule, presets))
+        return () if found is None else found.lines
 
     def adopt(self, rules: Collection[CompiledRule]) -> None:
         """Forget what belongs to other rules."""
         self._causes.retain(lambda key: all(rule in rules for rule in _rules(key)))
 
-    async def _find(
-        self, key: _Subject, load: Callable[[], Coroutine[Any, Any, tuple[Finding, ...]]]
-    ) -> tuple[Finding, ...]:
+    async def _find(self, key: _Subject, load: Callable[[], Coroutine[Any, Any, _Found]]) -> _Found:
         """Return the causes of `key`, remembered or new; old ones while no query may be sent."""
         known = self._causes.cached(key)
         if known is None and key not in self._causes.in_flight:
-            old = self._causes.cached(key, expired=True) or ()
+            old = self._causes.cached(key, expired=True) or _Found()
             # Nothing suspends between this check and the start of the call, so callers that wake
             # together cannot all pass it.
             team = _rules(key)[0].team
@@ -127,38 +165,77 @@ class Probes:
             self._buckets.set(team, bucket)
         return bucket
 
-    async def _diagnose(
-        self, plan: Plan | ExternalPlan, presets: frozenset[str]
-    ) -> tuple[Finding, ...]:
-        try:
-            questions = samples.questions(plan)
-            return tuple(await gather_or_cancel(self._answer(each, presets) for each in questions))
-        except RulesError as error:  # a selector that cannot be narrowed
-            log.info("no further query for the cause: %s", error)
-            return ()
+    async def _diagnose(self, plan: Plan | ExternalPlan, presets: frozenset[str]) -> _Found:
+        return _of_evidence(await _of_steps(plan, lambda each: self._of_no_value(each, presets)))
 
-    async def _answer(self, question: samples.Question, presets: frozenset[str]) -> Finding:
-        query = self._query(question.rule)
-        results = dict(await _run(query, samples.queries(question)))
-        results |= await _run(query, samples.further(question, results))
-        results = self._plausible(results)
+    async def _of_values(self, question: samples.Question, timeout: float) -> Evidence:
+        queries = samples.of_values(question)
+        results, error = await self._run(question.rule, queries, timeout)
+        return Evidence(
+            question=question, queries=queries, results=results, at=self._now(), error=error
+        )
+
+    async def _of_no_value(self, question: samples.Question, presets: frozenset[str]) -> Evidence:
+        queries = samples.queries(question)
+        first, error = await self._run(question.rule, queries)
+        further = samples.further(question, first)
+        second, _ = await self._run(question.rule, further)
+        results, now = self._plausible({**first, **second}), self._now()
+        others = tuple[Finding, ...]()
         if "every" in results and not results["every"] and not ended.is_down(results):
-            for cause in await self._other_exporters(question.rule, presets):
-                return cause
-        return samples.conclude(question, results, self._now())
+            others = await self._other_exporters(question.rule, presets)
+        return Evidence(
+            question=question,
+            queries={**queries, **further},
+            results=results,
+            at=now,
+            error=error,
+            cause=others[0] if others else samples.conclude(question, results, now),
+        )
 
-    async def _find_ended(self, rule: CompiledRule, presets: frozenset[str]) -> tuple[Finding, ...]:
-        query = self._query(rule)
+    async def _find_ended(self, rule: CompiledRule, presets: frozenset[str]) -> _Found:
         selector = promql.in_expression(rule.config.series_query)
         queries = {**ended.series(selector), **ended.native(rule)}
-        results = self._plausible(await _run(query, queries))
+        results = self._plausible((await self._run(rule, queries))[0])
         cause = ended.of_rule(rule, results, self._now())
         past = () if cause is None else (cause,)
         others = await self._other_exporters(rule, presets)
         # A target that is down is a fact of now; any other end may be that of a replaced exporter.
-        return (*past, *others) if ended.is_down(results) else (*others, *past)
+        causes = (*past, *others) if ended.is_down(results) else (*others, *past)
+        return _Found(causes, tuple(evidence.lines(queries, results)))
 
-    def _plausible(self, results: Mapping[str, Sequence[Sample]]) -> dict[str, Sequence[Sample]]:
+    async def _run(
+        self, rule: CompiledRule, queries: Mapping[str, str], timeout: float = _TIMEOUT
+    ) -> tuple[Results, str]:
+        """Return the results of those queries that succeed in time, by key.
+
+        With them, why that of the key `answer` failed, or that its response is partial.
+        """
+        query = self._query(rule)
+        results: dict[str, Sequence[Sample]] = {}
+        problems: dict[str, str] = {}
+
+        async def run(key: str, text: str) -> None:
+            try:
+                result = await query(text)
+            except errors.BackendError as error:
+                log.info("a query for the cause failed: %s", error)
+                problem = reachability.problem_of(error, rule.config.source) or "did not answer"
+                problems[key] = error.refusal or f"Prometheus {problem}"
+                return
+            results[key] = result.samples
+            problems[key] = "the response of Prometheus is partial" if result.partial else ""
+            if key == "answer" and result.histograms:
+                results["histograms"] = (Sample({}, result.histograms, 0.0),)
+
+        try:
+            async with asyncio.timeout(timeout):
+                await gather_or_cancel(run(key, text) for key, text in queries.items())
+        except TimeoutError:
+            log.info("the queries for the cause took longer than %g s", timeout)
+        return results, problems.get("answer", "Prometheus did not answer in time")
+
+    def _plausible(self, results: Results) -> Results:
         """Return the results without those about targets if Prometheus scrapes none on purpose."""
         return {key: each for key, each in results.items() if self._scrapes or key != "scraped"}
 
@@ -192,22 +269,15 @@ def _rules(key: _Subject) -> tuple[CompiledRule, ...]:
     return (key.step.rule,) if isinstance(key, ExternalPlan) else key[:1]
 
 
-async def _run(query: _Query, queries: Mapping[str, str]) -> Mapping[str, Sequence[Sample]]:
-    """Return the results of those queries that succeed in time, by key."""
-    results: dict[str, Sequence[Sample]] = {}
+def _of_evidence(found: Iterable[Evidence]) -> _Found:
+    return _Found(tuple(each.cause for each in found if each.cause is not None))
 
-    async def run(key: str, text: str) -> None:
-        try:
-            result = await query(text)
-            results[key] = result.samples
-            if key == "answer" and result.histograms:
-                results["histograms"] = (Sample({}, result.histograms, 0.0),)
-        except errors.BackendError as error:
-            log.info("a query for the cause failed: %s", error)
 
+async def _of_steps(
+    plan: Plan | ExternalPlan, collect: Callable[[samples.Question], Coroutine[Any, Any, Evidence]]
+) -> tuple[Evidence, ...]:
     try:
-        async with asyncio.timeout(_TIMEOUT):
-            await gather_or_cancel(run(key, text) for key, text in queries.items())
-    except TimeoutError:
-        log.info("the queries for the cause took longer than %g s", _TIMEOUT)
-    return results
+        return tuple(await gather_or_cancel(map(collect, samples.questions(plan))))
+    except RulesError as error:  # a plan that cannot be rendered, or a selector that is too long
+        log.info("no further query for the cause: %s", error)
+        return ()

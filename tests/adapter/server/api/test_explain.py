@@ -13,11 +13,15 @@ from typing import Any
 from unittest.mock import AsyncMock
 
 import pytest
+from prometheus_client import CollectorRegistry
 
+from adapter import telemetry
 from adapter.clients.prometheus_result import QueryResult
 from adapter.errors import Refused, Unreachable
 from adapter.server.api.explain import Explainer
 from adapter.server.api.groups import custom
+from adapter.server.causes.collector import CauseCollector
+from adapter.server.causes.evidence import Probes
 from rules import kinds, ruleset
 from rules.kinds import Kinds
 from rules.query import catalog as catalogs
@@ -215,9 +219,13 @@ async def test_an_invalid_request_stays_an_error(served: Api) -> None:
     assert (status, document["kind"]) == (400, "Status")
 
 
-def explaining(query: Any = None) -> Explainer:
-    """Return one that knows no rule; its queries go to `query`."""
-    return Explainer(lambda _: query, AsyncMock(return_value=frozenset()))
+def collecting(query: Any) -> CauseCollector:
+    """Return one whose queries go to `query`."""
+    return CauseCollector(
+        AsyncMock(return_value=frozenset()),
+        probes=Probes(lambda _: query, AsyncMock(side_effect=Unreachable("down"))),
+        metrics=telemetry.CauseMetrics(CollectorRegistry()),
+    )
 
 
 def deciding(*, may_read: bool) -> Callable[[Any], Any]:
@@ -243,14 +251,15 @@ def router(
     objects: wired.Objects | None = None,
     evaluation: wired.Evaluation | None = None,
     catalog: Catalog | None = None,
-    explainer: Explainer | None = None,
+    collector: Any = None,
 ) -> Any:
     return wired.build_router(
         catalog or Catalog.empty(),
         objects or wired.Objects(Kinds.builtin(), {}),
         evaluation or wired.Evaluation({}),
         guard=deciding(may_read=may_read),
-        explainer=explainer or explaining(),
+        collector=collector,
+        explainer=Explainer(),
     )
 
 
@@ -319,7 +328,7 @@ async def test_samples_of_objects_that_the_caller_may_not_read_are_not_shown() -
         router(
             catalog=catalog,
             objects=wired.Objects(Kinds.builtin(), {(kinds.PODS, "default"): {"a": {}}}),
-            explainer=explaining(query),
+            collector=collecting(query),
         )
     ) as port:
         reply = await wired.fetch(port, f"{PODS}/*/gpu?explain=true")
@@ -338,13 +347,41 @@ async def test_the_objects_that_are_shown_are_those_of_the_answer() -> None:
     objects.names = listed  # type: ignore[method-assign]
 
     query = AsyncMock(return_value=QueryResult(kind="vector", samples=()))
-    explainer = explaining(query)
-    wires = router(catalog=catalog, objects=objects, explainer=explainer)
+    wires = router(catalog=catalog, objects=objects, collector=collecting(query))
     async with wired.listening(wires) as port:
         reply = await wired.fetch(port, f"{PODS}/*/gpu?explain=true")
 
     assert json.loads(reply.body)["objects"]["items"] == ["a"]
     listed.assert_awaited_once()
+
+
+async def test_a_cause_follows_from_the_very_queries_that_are_shown() -> None:
+    rules = ruleset.load([("rules.yaml", OF_ALL)])
+    catalog = catalogs.build(rules, catalogs.pinned_listings(rules), Kinds.builtin())
+    objects = wired.Objects(Kinds.builtin(), {(kinds.PODS, "default"): {"a": {}}})
+    sent: list[str] = []
+
+    async def query(promql: str) -> QueryResult:
+        sent.append(promql)
+        vector = () if 'pod=~"a"' in promql else (Sample({}, 7.0, 0.0),)
+        return QueryResult(kind="vector", samples=vector)
+
+    wires = router(catalog=catalog, objects=objects, collector=collecting(query))
+    async with wired.listening(wires) as port:
+        reply = await wired.fetch(port, f"{PODS}/a/gpu?explain=true")
+        once = len(sent)
+        again = await wired.fetch(port, f"{PODS}/a/gpu")
+
+    found = json.loads(reply.body)
+    (explained,) = found["queries"]
+    evidence = {each["promql"]: each["result"] for each in explained["evidence"]}
+    assert sorted(evidence) == sorted(sent[:once]) == sorted(sent)
+    assert evidence['count({__name__="gpu",__name__="gpu"})'] == "7"
+    assert explained["seriesCount"] == 0
+    # Not the value: the rule's own query may return that of another object.
+    assert evidence["sum by (ns, pod, customer) (gpu)"] == "1 series"
+    causes = [each for each in json.loads(again.body)["details"]["causes"] if "reason" in each]
+    assert found["causes"] == causes
 
 
 async def test_at_most_two_are_explained_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -356,7 +393,7 @@ async def test_at_most_two_are_explained_at_a_time(monkeypatch: pytest.MonkeyPat
         await released.wait()
         raise Refused("ended", status=400)
 
-    monkeypatch.setattr(Explainer, "_explain", waits)
+    monkeypatch.setattr("adapter.server.api.explain._explain", waits)
     async with wired.listening(router()) as port:
         path = f"{PODS}/*/util?explain=true"
         running = [asyncio.create_task(wired.fetch(port, path)) for _ in range(2)]
@@ -380,8 +417,8 @@ async def test_explanations_in_the_namespace_of_a_team_keep_out_no_others(
         await released.wait()
         raise Refused("ended", status=400)
 
-    monkeypatch.setattr(Explainer, "_explain", waits)
-    explainer = explaining()
+    monkeypatch.setattr("adapter.server.api.explain._explain", waits)
+    explainer = Explainer()
     of_team: Any = SimpleNamespace(
         inventory=SimpleNamespace(catalog=SimpleNamespace(team=Catalog.empty()))
     )

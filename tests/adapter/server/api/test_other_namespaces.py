@@ -256,7 +256,7 @@ async def serving(
             live=(), ready=(), registry=CollectorRegistry(), api_paths=()
         ),
         backend=lambda: backend,
-        explainer=Explainer(query_of, relist.labels),
+        explainer=Explainer(),
     )
     listener = server.Listener(handler, "127.0.0.1", 0)
     listener.start()
