@@ -15,12 +15,8 @@ import pytest
 from aiohttp import web
 
 from adapter import errors
-<<<<<<< HEAD
-from adapter.__main__ import main
-from adapter.clients import detection
-=======
 from adapter.cli.program import main
->>>>>>> d1b7f23b (Install one top-level package, gpu_metrics_adapter, by the wheel)
+from adapter.clients import detection
 from adapter.clients.prometheus import Prometheus
 from rules.exporters import detect
 from tools.fakes import prometheus as fakes
