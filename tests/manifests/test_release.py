@@ -22,11 +22,10 @@ REGISTRY = "ghcr.io/owner"
 
 @pytest.fixture
 def project(tmp_path):
-    """The files of this repository that have the version, and a changelog with this release."""
+    """The files of this repository that have the version, and the changelog."""
     for name in (*release._VERSIONS, "CHANGELOG.md"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(release.ROOT / name, tmp_path / name)
-    edit(tmp_path, "CHANGELOG.md", "## Unreleased", f"## {__version__} - 2026-11-23")
     return tmp_path
 
 
@@ -66,14 +65,14 @@ def test_a_tag_with_its_version_everywhere_and_a_section_is_released(project, ca
         ),
         (
             "CHANGELOG.md",
-            " - 2026-11-23",
-            "",
+            f"## {__version__} - 2026",
+            f"## {__version__}, 2026",
             f"CHANGELOG.md: no section '## {__version__} - YYYY-MM-DD'; rename 'Unreleased' to it",
         ),
         (
             "CHANGELOG.md",
-            " - 2026-11-23\n",
-            " - 2026-11-23\n\n## 0.0.1 - 2026-01-01\n",
+            f"## {__version__} - 2026-",
+            f"## {__version__} - 2026-01-01\n\n## 0.0.1 - 2026-",
             f"CHANGELOG.md: the section of {__version__} is empty; say what changed",
         ),
     ],
