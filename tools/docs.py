@@ -12,7 +12,7 @@ import inspect
 import io
 import re
 import tempfile
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import yaml
@@ -94,6 +94,8 @@ _LAYERED = {
     "rules": "rules",
 }
 """Contract in setup.cfg -> the package whose layers it lists."""
+_MANY = 10
+"""Flags without effect, for one reason, above which only their first word is listed."""
 _INVALID_RULES = """\
 rules:
 - seriesQuery: DCGM_FI_DEV_GPU_UTIL
@@ -133,11 +135,18 @@ def flags() -> str:
         )
         sections.append(f"### {group.TITLE}\n\n{_table(('Flag', 'Default', 'Meaning'), rows)}")
     ignored = (
-        (reason, ", ".join(f"`--{name}`" for name in names))
+        (reason, ", ".join(f"`--{name}`" for name in _families(names)))
         for reason, names in reference.ignored_by_reason().items()
     )
     table = _table(("Reason", "Flags"), ignored)
     return "\n\n".join([*sections, f"### {reference.IGNORED_TITLE}\n\n{table}"])
+
+
+def _families(names: Sequence[str]) -> Sequence[str]:
+    """Return the names, or how they begin if they are many."""
+    if len(names) <= _MANY:
+        return names
+    return sorted({f"{name.partition('-')[0]}-*" for name in names})
 
 
 def preset_list() -> str:
