@@ -135,7 +135,11 @@ class Reason(enum.StrEnum):
         "Prometheus has no series of the object",
         "Check that it is scraped, or that the exporter reports it",
     )
-    NO_SAMPLE = ("NoSample", "the query of the rule returned no number")
+    NO_SAMPLE = (
+        "NoSample",
+        "the query of the rule returned no number",
+        "Check its comparisons and series (`gpu-metrics-adapter explain`)",
+    )
     LABEL_DIFFERS = (
         "LabelDiffers",
         "the label of the series has another text than the name of the object",

@@ -29,7 +29,8 @@ class Case:
     title: str
     series: tuple[str, ...] = ()
     """Samples in the text format, each with options: `+SLOPE` per second, `from=-SECONDS`,
-    `to=-SECONDS` (by default, from half an hour ago until 10 minutes later)."""
+    `to=-SECONDS` (by default, from half an hour ago until 10 minutes later); a series that ends
+    before now has a staleness marker. `at=-SECONDS,...` are single samples instead."""
     rules: str = ""
     flags: tuple[str, ...] = ()
     objects: tuple[Mapping[str, Any], ...] = ()
@@ -58,11 +59,15 @@ class Case:
             found = _LINE.fullmatch(line.strip())
             assert found is not None, line
             options = {"from": -_BEHIND, "to": _AHEAD, "slope": 0.0}
+            single: list[float] = []
             for word in found["options"].split():
                 name, _, number = word.partition("=")
-                options["slope" if word[0] == "+" else name] = float(number or word)
+                if name == "at":
+                    single = [*map(float, number.split(","))]
+                else:
+                    options["slope" if word[0] == "+" else name] = float(number or word)
             ((labels, value),) = prometheus.samples([found["sample"]])
-            times = [
+            times = [now + at for at in single] or [
                 now - now % _STEP + at
                 for at in range(int(-_BEHIND), int(_AHEAD), _STEP)
                 if options["from"] <= at <= options["to"]
@@ -70,7 +75,7 @@ class Case:
             points = [
                 (int(at * 1000), value + options["slope"] * (at - now + _BEHIND)) for at in times
             ]
-            if options["to"] < 0:
+            if options["to"] < 0 and not single:
                 points.append((int((times[-1] + 5) * 1000), STALE))
             yield labels, points
 
@@ -107,7 +112,7 @@ def hpa(
     return {
         "apiVersion": "autoscaling/v2",
         "kind": "HorizontalPodAutoscaler",
-        "metadata": {"name": name, "namespace": namespace},
+        "metadata": {"name": name, "namespace": namespace, "uid": name},
         "spec": {
             "scaleTargetRef": {"apiVersion": "apps/v1", "kind": kind, "name": target},
             "minReplicas": low,
@@ -127,11 +132,11 @@ def _of_fault(fault: Fault) -> Case:
     name = fault.metric
     series = [*seeds.HEALTHY]
     if fault.age:
-        series += [f"{each} from=-{fault.age + 15} to=-{fault.age}" for each in fault.live]
+        series += [f"{each} at=-{fault.age}" for each in fault.live]
     else:
         series += [each for each in fault.live if each not in series]
     series += [f"{each} to=-{AGO}" for each in fault.ended]
-    series += [f"{each} from=-345 to=-330" for each in fault.rare]
+    series += [f"{each} at=-930,-630,-330" for each in fault.rare]
     replicas = 1 if fault.minimum else 0
     autoscaler = hpa(
         *("default", "web", metric),

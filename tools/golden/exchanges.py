@@ -13,15 +13,18 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import functools
 import hashlib
 import json
 import re
+import ssl
 from collections import defaultdict
 from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType, SimpleNamespace
 from typing import Any
+from unittest import mock
 from urllib.parse import urlencode
 
 import aiohttp
@@ -68,7 +71,7 @@ class Recording:
 
     def save(self, path: Path) -> None:
         """Write a file; large bodies, which many recordings share, go to one file beside it."""
-        rows, bodies = [], _bodies(path)
+        rows, bodies = [], _bodies(_file(path))
         for each in self.exchanges:
             row = {name: value for name in Exchange.__slots__ if (value := getattr(each, name))}
             if len(each.body) > _LARGE:
@@ -84,7 +87,7 @@ class Recording:
     @classmethod
     def load(cls, path: Path) -> Recording:
         """Read a file."""
-        document, bodies = json.loads(path.read_text()), _bodies(path)
+        document, bodies = json.loads(path.read_text()), _bodies(_file(path))
         rows = document["exchanges"]
         for row in rows:
             if isinstance(row.get("body"), dict):
@@ -97,8 +100,8 @@ def _file(path: Path) -> Path:
     return path.with_name(f"{_BODIES}.json")
 
 
-def _bodies(path: Path) -> dict[str, str]:
-    file = _file(path)
+@functools.cache
+def _bodies(file: Path) -> dict[str, str]:
     bodies: dict[str, str] = json.loads(file.read_text()) if file.exists() else {}
     return bodies
 
@@ -213,7 +216,9 @@ def replayed(
 
     Transport.send = replaying  # type: ignore[method-assign]
     try:
-        yield missing
+        # Nothing verifies a certificate here; each client would take 60 ms to read those of CAs.
+        with mock.patch.object(ssl.SSLContext, "load_default_certs"):
+            yield missing
     finally:
         Transport.send = send  # type: ignore[method-assign]
 

@@ -16,6 +16,8 @@ from tools.golden.run import Adapter
 HERE = Path(__file__).parents[2] / "tests" / "golden"
 FILE = HERE / "lines.txt"
 _MARK = "=== "
+_EVENTS = 45.0
+"""Seconds after which a metric of an HPA without a value has its Event."""
 
 
 def recording(case: Case) -> Path:
@@ -62,11 +64,13 @@ def _lines(case: Case, folder: Path) -> Iterator[str]:
         (folder / "rules.yaml").write_text(case.rules)
         flags.append("--config=rules.yaml")
     if case.serves:
-        with Adapter(folder, case.objects, flags).running() as adapter:
+        with Adapter(folder, case.objects, flags, case.hpas).running() as adapter:
             for path in case.requests:
                 yield from adapter.request(path)
             yield from adapter.health()
             yield from adapter.logged()
+            if case.hpas:
+                yield from adapter.events(_EVENTS)
             with front.serving(
                 folder, adapter.url, hpas=case.hpas, objects=case.objects, replicas=case.replicas
             ) as kubeconfig:

@@ -10,7 +10,7 @@ import logging
 import re
 import tempfile
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from adapter import settings
 from adapter.cli import program
 from adapter.cli.local_prometheus.process import free_port
 from adapter.server.app import server as app
+from tools.golden.events import Watch
 from tools.golden.exchanges import PROMETHEUS
 from tools.waiting import until
 
@@ -39,8 +40,15 @@ def normalized(text: str) -> str:
 class Adapter:
     """An adapter without a cluster, on a thread of its own."""
 
-    def __init__(self, folder: Path, objects: Sequence[Any], flags: Sequence[str]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        objects: Sequence[Any],
+        flags: Sequence[str],
+        hpas: Sequence[Mapping[str, Any]] = (),
+    ) -> None:
         self.folder = folder
+        self._watch = Watch(hpas)
         self.log: list[str] = []
         file = folder / "objects.json"
         file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [*objects]}))
@@ -77,7 +85,10 @@ class Adapter:
 
     async def _run(self) -> None:
         try:
-            async with app.running(settings.parse(self._flags)) as self.url:
+            async with contextlib.AsyncExitStack() as stack:
+                with self._watch.installed():
+                    running = app.running(settings.parse(self._flags))
+                    self.url = await stack.enter_async_context(running)
                 with contextlib.suppress(TimeoutError):
                     await until(self._relisted, seconds=5)
                 self._started.set()
@@ -124,6 +135,17 @@ class Adapter:
         _, body, _ = self.get("/readyz?verbose")
         yield "$ GET /readyz?verbose"
         yield from (each for each in body.splitlines() if not each.endswith(" ok"))
+
+    def events(self, seconds: float) -> Iterator[str]:
+        """Yield the Events on HPAs that are written until so many seconds have passed."""
+        passing = asyncio.run_coroutine_threadsafe(self._watch.passed(seconds), self._loop)
+        yield "$ kubectl get events"
+        events = passing.result(_SECONDS)
+        if not events:
+            yield "no Events"
+        for each in events:
+            name = f"{each['involvedObject']['namespace']}/{each['involvedObject']['name']}"
+            yield f"{each['type']} {each['reason']} {name}: {each['message']}"
 
     def kubeconfig(self) -> Path:
         """Write a kubeconfig by which commands reach the adapter alone, and return it."""
