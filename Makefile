@@ -13,7 +13,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run quick test check fix lint types layers lock pin vectors attack backends bench react image dist \
+.PHONY: help setup run quick test check fix lint types layers lock pin vectors lines attack backends bench react image dist \
   control-plane playground model-server walkthroughs
 
 help: ## Print this list
@@ -94,6 +94,9 @@ pin: $(READY) ## Pin the actions of CI and the base image by digest (needs GitHu
 
 vectors: $(READY) ## Run the golden cases of a folder (DIR=path; our own without)
 	@$(BIN)/python -m tests.vectors $(or $(DIR),tests/vectors/data)
+
+lines: $(READY) ## Print the lines of Python by room
+	@$(BIN)/python -m tools.lines
 
 control-plane: $(READY) ## Run a real Kubernetes control plane until Ctrl-C (KUBERNETES=1.32.2 for another release)
 	@exec $(BIN)/python -m tools.control_plane
