@@ -49,11 +49,12 @@ playground: setup ## Watch an HPA follow GPU load, without cluster and GPU (KUBE
 quick: $(READY) ## Run the tests that start no server
 	$(BIN)/pytest -n 2 -m "not real" --ignore=tests/walkthroughs $(ARGS)
 
-# Each file runs in one worker, so that its servers start once.
+# Each file runs in one worker, so that its servers start once. Three workers keep two cores busy
+# while tests wait for servers.
 test: setup ## Run every test and hold the coverage gates
 	@$(BIN)/python -m tools.control_plane.build >/dev/null
 	$(BIN)/coverage erase
-	$(BIN)/coverage run -m pytest -n 2 --dist loadfile --no-loadscope-reorder \
+	$(BIN)/coverage run -m pytest -n 3 --dist loadfile --no-loadscope-reorder \
 	  --hypothesis-profile=ci --durations=10 --ignore=tests/walkthroughs $(ARGS)
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report --include='rules/*,certs/*' --fail-under=95
