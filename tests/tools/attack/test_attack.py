@@ -38,19 +38,6 @@ def test_hostile_objects_of_one_namespace_change_nothing_of_others(
     assert found.answers > 20
 
 
-def test_an_attack_by_objects_is_measured_before_and_after_a_restart() -> None:
-    with command.backends() as testbed:
-        result = command.attack("nested_calls", testbed)
-
-    assert result.among is not None
-    for each in (result, result.among):
-        assert each.failures == []
-        assert each.values > 10
-        assert 20 < each.rss < command.memory_limit()
-        assert 0 < each.start < each.start_of_teams
-    assert result.among.statuses == {"Refused": 1}
-
-
 def test_a_seed_yields_the_same_objects() -> None:
     def some(seed: int) -> list[hostile.Document]:
         return list(itertools.islice(objects.Generator(seed), 50))
