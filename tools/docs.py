@@ -72,8 +72,8 @@ _REASON_NOTES: Mapping[Reason, str] = {
     Reason.SAMPLE_TOO_OLD: "Prometheus ignores samples older than 5 minutes: scrape more often, or "
     "read `last_over_time(...[15m])`. [`maxSampleAge`](rules.md#maxsampleage) may be a limit, too.",
     Reason.NOT_SCRAPED: "Does the pod use a GPU?",
-    Reason.NO_SAMPLE: "The message says what leaves nothing: a range shorter than two scrapes, a "
-    "comparison, a matcher; or that the cause could not be found. "
+    Reason.NO_SAMPLE: "The message says what leaves nothing, such as a range shorter than two "
+    "scrapes, if that is found. "
     "See [the query](#how-do-i-see-the-query).",
     Reason.LABELS_MISSING: "Idle GPUs have no label of a pod.",
     Reason.RULES_NOT_LOADED: "The status is 503, after a start or a change of a ConfigMap "
