@@ -73,7 +73,7 @@ _REASON_NOTES: Mapping[Reason, str] = {
     "read `last_over_time(...[15m])`. [`maxSampleAge`](rules.md#maxsampleage) may be a limit, too.",
     Reason.NOT_SCRAPED: "Does the pod use a GPU?",
     Reason.NO_SAMPLE: "The message says what leaves nothing, such as a range shorter than two "
-    "scrapes, if that is found. "
+    "scrapes, if found. "
     "See [the query](#how-do-i-see-the-query).",
     Reason.LABELS_MISSING: "Idle GPUs have no label of a pod.",
     Reason.RULES_NOT_LOADED: "The status is 503, after a start or a change of a ConfigMap "
