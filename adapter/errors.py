@@ -1,4 +1,4 @@
-"""Errors: answers to API clients, failures of backends, failures to start, degraded health.
+"""Errors: answers to API clients, failures of backends, failures to start.
 
     ApiError                 answer to the client: a metav1.Status of `apimachinery`
     └── TextError                answer as text/plain, as Kubernetes' filters give it
@@ -15,7 +15,6 @@
     ├── TooLarge                 the response or the query exceeded a limit, ours or Prometheus'
     └── Overloaded               429 or 503 with Retry-After: no request is sent until then
     StartError               for the operator: the server cannot start with these settings
-    Degradation              not raised, but returned by health checks that pass nevertheless
 
 Each module that calls a library raises one of these `from` the library's own exception. The message
 of a BackendError quotes the backend and is only logged, never sent to an API client.
@@ -205,12 +204,6 @@ class TooLarge(BackendError):
 
 class Overloaded(BackendError):
     """Response 429 or 503 that says when to send the next request, in `retry_after` seconds."""
-
-
-class Degradation(str):
-    """Remark of a health check: something does not work, but the adapter must stay ready."""
-
-    __slots__ = ()
 
 
 class StartError(Exception):

@@ -63,11 +63,11 @@ class Finding:
         return f"{self.reason}: {self.sentence}" if self.reason else self.sentence
 
 
-def ok(fact: str, *, subject: str = "") -> Finding:
-    """Return a finding that needs no action."""
-    return Finding(state=State.OK, subject=subject, fact=fact)
+def passes(fact: str) -> Finding:
+    """Return the finding of a health check that passes."""
+    return Finding(state=State.OK, fact=fact)
 
 
-def warning(fact: str, cure: str = "", *, subject: str = "") -> Finding:
-    """Return a finding that prevents nothing yet, but should be corrected."""
-    return Finding(state=State.WARNING, subject=subject, fact=fact, cure=cure)
+def degraded(fact: str) -> Finding:
+    """Return the finding of a health check: something does not work, but readiness must stay."""
+    return Finding(state=State.WARNING, fact=fact)

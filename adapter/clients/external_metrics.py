@@ -16,6 +16,7 @@ from adapter.clients.fair_slots import FairSlots
 from adapter.clients.kubernetes import Kube
 from rules import quantity
 from rules.errors import RulesError
+from rules.findings import Finding, degraded, passes
 from rules.limits import DEFAULT, Limits
 from rules.names import is_namespace, is_object_name
 from rules.query.aggregate import ExternalValue, Value
@@ -40,7 +41,7 @@ class ExternalMetrics:
         self.listed: tuple[str, ...] = ()
         """Metrics in its discovery; the same object as long as they are the same."""
         self._kube = kube
-        self._state = "not asked yet"
+        self._state = passes("not asked yet")
 
     async def values(
         self, metric: str, *, namespace: str, selector: str, deadline: float
@@ -112,14 +113,14 @@ class ExternalMetrics:
             try:
                 listed = _names(await self._get(_PATH))
             except errors.BackendError as error:
-                self._state = errors.Degradation(f"discovery of {self.name} fails: {error}")
+                self._state = degraded(f"discovery of {self.name} fails: {error}")
             else:
-                self._state = f"{len(listed)} metrics listed"
+                self._state = passes(f"{len(listed)} metrics listed")
                 if listed != self.listed:
                     self.listed = listed
             await asyncio.sleep(_INTERVAL)
 
-    def check(self) -> str:
+    def check(self) -> Finding:
         """Return for /readyz whether its metrics could be listed. Never raises."""
         return self._state
 

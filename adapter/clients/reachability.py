@@ -10,6 +10,7 @@ from adapter import errors
 from adapter.background import Condition, utc
 from rules import teams
 from rules.document.sources import DEFAULT
+from rules.findings import Finding, degraded, passes
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +51,7 @@ class Reachability:
         clock: Callable[[], float] = time.time,
         *,
         source: str = DEFAULT,
-        answers: Callable[[], str] = lambda: "answers",
+        answers: Callable[[], Finding] = lambda: passes("answers"),
     ) -> None:
         self._clock = clock
         self._answers = answers
@@ -89,17 +90,17 @@ class Reachability:
             return True
         return False
 
-    def check(self) -> str:
+    def check(self) -> Finding:
         """Return for /readyz what is known. The text does not quote Prometheus."""
         if self._outage.problem:
-            return errors.Degradation(f"{self._outage.problem}, since {utc(self._outage.began)}")
+            return degraded(f"{self._outage.problem}, since {utc(self._outage.began)}")
         if self._loss.problem:
-            return errors.Degradation(
+            return degraded(
                 "sends partial responses (check its storage nodes, stores and replicas; the log "
                 f"quotes it), since {utc(self._loss.began)}"
             )
         if not self._answered:
-            return "not queried yet"
+            return passes("not queried yet")
         return self._answers()
 
 

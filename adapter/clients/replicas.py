@@ -22,6 +22,7 @@ from adapter.background import gather_or_cancel
 from adapter.clients import transport
 from adapter.clients.one_address import Connector, OneAddress
 from rules.document.sources import DEFAULT
+from rules.findings import Finding, degraded, passes
 
 log = logging.getLogger(__name__)
 
@@ -91,20 +92,20 @@ class Replicas:
             async with replicas._sessions:
                 yield replicas
 
-    def status(self) -> str:
+    def status(self) -> Finding:
         """Return for /readyz which server answers."""
         number = self.processes
         if number > 1 and self.kept:
-            return f"answers; {number} servers answer behind one address, one is queried"
+            return passes(f"answers; {number} servers answer behind one address, one is queried")
         if number > 1:
-            return errors.Degradation(
+            return degraded(
                 f"{number} servers answer behind one address, and each request may go to another, "
                 "so values alternate (query one directly, or one that deduplicates)"
             )
         addresses = self.addresses.servers if self.addresses else 1
         if addresses > 1:
-            return f"answers; its name has {addresses} addresses, one is queried"
-        return "answers"
+            return passes(f"answers; its name has {addresses} addresses, one is queried")
+        return passes("answers")
 
     async def count(self, started: Started) -> None:
         """Count the processes that answer on several connections. Raises BackendError.

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NoReturn
 
 from adapter import errors
+from rules.findings import Finding, degraded, passes
 
 if TYPE_CHECKING:  # `--help` imports this module and must not load the Kubernetes client
     from adapter.clients.kubernetes import Kube
@@ -129,13 +130,13 @@ class Rights:
                 log.info("the adapter now has permission to %s", right)
         self._missing, self._failure = tuple(missing), ""
 
-    def check(self) -> str:
+    def check(self) -> Finding:
         """Report the missing rights for /readyz. Never fails, and does not quote the API server."""
         if self._missing:
-            return errors.Degradation(f"may not {'; '.join(map(str, self._missing))}")
+            return degraded(f"may not {'; '.join(map(str, self._missing))}")
         if self._missing is None:
-            return "not reviewed yet"
-        return "all granted"
+            return passes("not reviewed yet")
+        return passes("all granted")
 
 
 async def missing_of(api: Kube, right: Right, account: Account | None = None) -> list[Right]:

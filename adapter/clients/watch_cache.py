@@ -21,6 +21,8 @@ from adapter.background import Backoff
 from adapter.clients import collection, watch
 from adapter.clients.kubernetes import Kube
 from adapter.clients.one_object import Unreadable
+from rules import findings
+from rules.findings import Finding, degraded, passes
 from rules.kinds import GroupResource, Kind
 
 log = logging.getLogger(__name__)
@@ -163,20 +165,20 @@ class WatchCaches(Generic[IndexT]):
         """Whether there is a cache."""
         return bool(self._caches)
 
-    def status(self) -> str:
+    def status(self) -> Finding:
         """Return the state of each cache, for /readyz; it does not quote the API server."""
         text = "; ".join(each.status() for each in self._caches.values()) or "no kind is in use"
-        degraded = any(each.state in _DEGRADED for each in self._caches.values())
-        return errors.Degradation(text) if degraded else text
+        broken = any(each.state in _DEGRADED for each in self._caches.values())
+        return degraded(text) if broken else passes(text)
 
 
-def statuses(*every: WatchCaches[Any]) -> str:
+def statuses(*every: WatchCaches[Any]) -> Finding:
     """Return the state of the caches for /readyz; see `WatchCaches.status`."""
     used = [each for each in every if each.in_use] or every[:1]
-    texts = [each.status() for each in used]
-    degraded = any(isinstance(text, errors.Degradation) for text in texts)
-    joined = "; ".join(texts)
-    return errors.Degradation(joined) if degraded else joined
+    found = [each.status() for each in used]
+    joined = "; ".join(each.fact for each in found)
+    broken = any(each.state is not findings.State.OK for each in found)
+    return degraded(joined) if broken else passes(joined)
 
 
 class _UnwatchableError(Exception):

@@ -245,7 +245,7 @@ async def test_a_deleted_secret_is_filled_once_it_is_applied_again(
     replica.now += dt.timedelta(minutes=5)
 
     assert not await replica.controller.attempt()
-    failure = replica.controller.check()
+    failure = replica.controller.check().fact
     apply()
     assert await replica.controller.attempt()
 
@@ -261,7 +261,7 @@ async def test_the_error_about_a_missing_secret_names_a_command_that_helps(
     replica = Replica(kube)
 
     assert not await replica.controller.attempt()
-    (command,) = re.findall("`kubectl (.*)`", replica.controller.check())
+    (command,) = re.findall("`kubectl (.*)`", replica.controller.check().fact)
     applied.kubectl(*command.split())
 
     assert await replica.controller.attempt()
@@ -285,7 +285,7 @@ async def test_a_secret_of_another_type_is_not_used(secret_restored, applied, ku
     before = token()
     assert not await replica.controller.attempt()
 
-    assert "service-account-token is not Opaque" in replica.controller.check()
+    assert "service-account-token is not Opaque" in replica.controller.check().fact
     assert token() == before
 
 

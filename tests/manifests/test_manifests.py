@@ -398,13 +398,13 @@ async def test_the_permissions_suffice_for_the_certificate_controllers(
     for days in (0, 5, 260, 261, 300):
         now = NOW + days * DAY + dt.timedelta(minutes=days)
         assert await controller.attempt()
-        assert ";" not in controller.check()
+        assert ";" not in controller.check().fact
     with pytest.raises(PausedError):
         await apiservices.run()
     await kube.close()
 
     assert len({each.chain[-1] for each in served}) == 2
-    assert "forbidden" not in apiservices.check()
+    assert "forbidden" not in apiservices.check().fact
     assert [each.message for each in caplog.records if each.levelno >= logging.WARNING] == []
     for name in names:
         assert store.objects[REGISTRATION + name]["spec"]["caBundle"]

@@ -149,7 +149,7 @@ async def _watch(api: Kube, size: int) -> dict[str, float]:
 
 async def _until_watched(caches: WatchCaches[Any], resource: str) -> None:
     async with asyncio.timeout(300):
-        while f"{resource} watched" not in caches.status():  # noqa: ASYNC110 - no event to wait for
+        while f"{resource} watched" not in caches.status().fact:  # noqa: ASYNC110 - no event to wait for
             await asyncio.sleep(0.01)
 
 

@@ -29,6 +29,7 @@ from adapter.clients.kubernetes import Kube, Reply
 from adapter.clients.value_index import Item, ValueIndex
 from adapter.clients.watch_cache import Content, WatchCaches
 from rules.errors import UnreadableError
+from rules.findings import State
 from rules.hpa import autoscaler, reading
 from rules.kinds import Kind
 
@@ -120,9 +121,7 @@ class Autoscalers:
         """Return the index, after the first list. Raises BackendError."""
         deadline = time.monotonic() + _FIRST_LIST
         while (index := self._caches.index(_KIND)) is None:
-            if time.monotonic() >= deadline or isinstance(
-                self._caches.status(), errors.Degradation
-            ):
+            if time.monotonic() >= deadline or self._caches.status().state is State.WARNING:
                 # The same request says what the watch was answered.
                 await self._kube.get(f"/apis/autoscaling/v2/{_KIND.resource}", {"limit": "1"})
                 raise errors.TimedOut("the list of autoscalers is not complete yet: wait")

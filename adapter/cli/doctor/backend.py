@@ -14,6 +14,7 @@ from adapter.clients.prometheus import Prometheus
 from rules.document.sources import DEFAULT
 from rules.exporters import detect
 from rules.exporters.advice import Finding as Observation
+from rules.findings import State
 
 _NAMES = f"group by (__name__) ({detection.SELECTOR})"
 _MAX_AGE = 90.0
@@ -52,9 +53,9 @@ async def findings(
     found += await _replicas(prometheus)
     found.append(await _scrapes(prometheus))
     found += _of_report(await detection.report(prometheus), presets)
-    if isinstance(state := prometheus.reachability.check(), errors.Degradation):
+    if (state := prometheus.reachability.check()).state is State.WARNING:
         cure = "restore what does not answer; --allow-partial-responses serves what is left"
-        found.append(warning("prometheus", state, cure=cure))
+        found.append(warning("prometheus", state.fact, cure=cure))
     return found
 
 

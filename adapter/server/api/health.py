@@ -23,10 +23,12 @@ from prometheus_client import CollectorRegistry, generate_latest
 import adapter
 from adapter import telemetry
 from adapter.background import Condition
-from adapter.errors import NOSNIFF, Degradation
+from adapter.errors import NOSNIFF
 from adapter.server.apimachinery import encoding
 from adapter.server.apimachinery.request_info import RequestInfo
 from adapter.server.apimachinery.responses import PLAIN, Answer
+from rules import findings
+from rules.findings import Finding
 from rules.quoting import quote_shortened
 
 log = logging.getLogger(__name__)
@@ -38,6 +40,9 @@ _MAX_UNKNOWN = 20
 """Unknown names of `?exclude=` that an answer repeats."""
 _NUMBER = re.compile(r"\d+")
 _EXPOSITION = "text/plain; version=0.0.4; charset=utf-8; escaping=underscores"
+
+
+Outcome = Callable[[], Awaitable[Finding | None] | Finding | None]
 
 
 class State(enum.StrEnum):
@@ -52,12 +57,12 @@ class State(enum.StrEnum):
 class Check:
     """A named condition of a probe.
 
-    `run` may be a coroutine function. If it raises, the probe fails. It may return a remark; if
-    that is a Degradation, the check is degraded, and the probe passes.
+    `run` may be a coroutine function. If it raises, the probe fails. With a finding that is a
+    warning, the check is degraded, and the probe passes.
     """
 
     name: str
-    run: Callable[[], Awaitable[str | None] | str | None]
+    run: Outcome
     public: bool = False
     """Whether remarks and exceptions are phrases of ours, which everybody may read.
 
@@ -165,13 +170,14 @@ class OperatorEndpoints:
         """Run a check; return its state, and its remark or exception for clients."""
         try:
             outcome = check.run()
-            text = (await outcome if inspect.isawaitable(outcome) else outcome) or ""
+            found = await outcome if inspect.isawaitable(outcome) else outcome
         except Exception as error:  # noqa: BLE001 - every exception of a check is its failure
             text = str(error)
             self._log_change(check, f"failed: {text}", logging.WARNING)
             return State.FAILED, text if check.public else _SEE_LOG
+        text = found.fact if found else ""
         shown = _SEE_LOG if text and not check.public else text
-        if isinstance(text, Degradation):
+        if found and found.state is findings.State.WARNING:
             self._log_change(check, f"degraded: {text}", logging.WARNING)
             return State.DEGRADED, shown
         self._log_change(check, "passes" if check.public or not text else text, logging.INFO)

@@ -18,6 +18,7 @@ from adapter.server.cluster.manifests import FileObjects
 from adapter.server.cluster.objects import ClusterObjects
 from adapter.server.cluster.readiness import Readiness
 from adapter.server.series.generation import Generation
+from rules.findings import passes
 from rules.selectors.selectors import Selector
 
 _LIST_QPS, _LIST_BURST = 100.0, 200
@@ -53,7 +54,7 @@ async def connect(host: Host, generation: Callable[[], Generation]) -> Cluster:
         except errors.BackendError as error:
             raise errors.StartError(str(error)) from error
         host.check("kinds", lambda: None)
-        host.check("watch-caches", lambda: "objects are read from files")
+        host.check("watch-caches", lambda: passes("objects are read from files"))
         return Cluster(objects=objects)
     return await _connect(host, generation)
 

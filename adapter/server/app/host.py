@@ -16,6 +16,7 @@ from adapter.background import Background
 from adapter.clients.held import Held
 from adapter.clients.kubernetes import Kube
 from adapter.clients.rights import Right, Rights
+from adapter.server.api import health
 from adapter.server.api.health import Check
 from adapter.settings import Settings
 
@@ -65,7 +66,7 @@ class Host:
     def check(
         self,
         name: str,
-        run: Callable[[], Awaitable[str | None] | str | None],
+        run: health.Outcome,
         *,
         public: bool = True,
     ) -> None:

@@ -9,12 +9,13 @@ import signal
 from collections.abc import Awaitable, Callable, Iterator
 from typing import NoReturn
 
-from adapter import errors, telemetry
+from adapter import telemetry
 from adapter.file_watcher import FileWatcher
 from adapter.server.teams.rules import InUse, TeamRules
 from adapter.settings import Source, rule_files
 from rules import teams
 from rules.errors import ConfigError, Problem
+from rules.findings import Finding, degraded, passes
 from rules.lint import check
 from rules.ruleset import RuleSet
 
@@ -71,11 +72,11 @@ class Reload:
         """The rules that were loaded last, without those of teams."""
         return self._watcher.value
 
-    def check(self) -> str:
+    def check(self) -> Finding:
         """Report the files for /readyz. Never raises: the previous rules are served."""
         if self._reported:
-            return errors.Degradation(f"{self._reported}; {_KEPT}")
-        return "the files are unchanged since they were loaded"
+            return degraded(f"{self._reported}; {_KEPT}")
+        return passes("the files are unchanged since they were loaded")
 
     def request(self) -> None:
         """Look at the files, the detected presets and the ConfigMaps soon."""

@@ -39,6 +39,7 @@ from adapter.server.cluster.shared_index import SharedIndex
 from rules.causes import missing
 from rules.causes.reasons import summarize
 from rules.errors import UnknownResourceError
+from rules.findings import Finding, passes
 from rules.hpa.autoscaler import Metric
 from rules.kinds import GroupResource, Kinds
 from rules.limits import name_of
@@ -239,12 +240,14 @@ class Autoscalers:
         self._numbers = numbers
         self._meter.leave_out(numbers)
 
-    def check(self) -> str:
+    def check(self) -> Finding:
         """Return how many metrics are not watched, for /readyz, without a name of an HPA."""
         if not self._numbers:
-            return "no metric is left out"
+            return passes("no metric is left out")
         reasons = ", ".join(sorted(self._numbers))
-        return f"{sum(self._numbers.values())} metrics left out, for these reasons: {reasons}"
+        return passes(
+            f"{sum(self._numbers.values())} metrics left out, for these reasons: {reasons}"
+        )
 
     def _index(self) -> SharedIndex[Watched] | None:
         try:

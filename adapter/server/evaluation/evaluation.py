@@ -22,6 +22,7 @@ from adapter.server.evaluation.shared_query import ERROR_TTL, Context, SharedQue
 from adapter.server.evaluation.snapshot import Snapshot
 from adapter.server.evaluation.usage_status import UsageStatus
 from rules.errors import PlanError
+from rules.findings import Finding, degraded, passes
 from rules.query import aggregate, resource, scope
 from rules.query.aggregate import ExternalValue, Identity, Value
 from rules.query.catalog import Source, Step
@@ -236,14 +237,12 @@ class Evaluation:
             raise loss
         return rows.evaluated
 
-    def status(self) -> str:
+    def status(self) -> Finding:
         """Return which rules are queried separately for each request, for /readyz."""
         demoted = self._demoted.rules(_now())
         if not demoted:
-            return "requests share their queries"
-        return errors.Degradation(
-            f"{', '.join(demoted)}: queried separately for each request, see the log"
-        )
+            return passes("requests share their queries")
+        return degraded(f"{', '.join(demoted)}: queried separately for each request, see the log")
 
     def _shared_query(self, plan: Plan) -> SharedQuery:
         scope = self._scope(plan.steps)

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container
 
-from adapter import errors
 from adapter.background import Condition, utc
 from adapter.server.evaluation.snapshot import Snapshot
+from rules.findings import Finding, degraded, passes
 from rules.query.plan import Plan
 from rules.ruleset import CompiledRule
 
@@ -41,7 +41,7 @@ class UsageStatus:
         rule = plan.steps[0].rule
         self._conditions.setdefault(rule, Condition(self._clock)).becomes(problem)
 
-    def check(self) -> str:
+    def check(self) -> Finding:
         """Return for /readyz what is known. The text does not quote Prometheus."""
         now = self._clock()
         broken = [
@@ -50,5 +50,5 @@ class UsageStatus:
             if each.problem == "fails" or (each.problem and now - each.began >= _EMPTY_FOR)
         ]
         if broken:
-            return errors.Degradation(f"{'; '.join(sorted(broken))}; see the log")
-        return "no query fails" if self._conditions else "not requested yet"
+            return degraded(f"{'; '.join(sorted(broken))}; see the log")
+        return passes("no query fails" if self._conditions else "not requested yet")

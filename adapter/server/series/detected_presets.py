@@ -18,6 +18,7 @@ from adapter.clients import detection
 from adapter.clients.prometheus import Prometheus
 from rules.exporters import detect
 from rules.exporters.detect import Report
+from rules.findings import Finding, degraded, passes
 
 log = logging.getLogger(__name__)
 
@@ -65,11 +66,11 @@ class DetectedPresets:
         """The presets to use now, in order."""
         return tuple(self._absences) or (detect.DEFAULT,)
 
-    def check(self) -> str:
+    def check(self) -> Finding:
         """Report the presets for /readyz. Never raises: the previous ones are used."""
         used = ", ".join(self.names)
         if self._unread and not self._condition.problem:
-            return errors.Degradation(
+            return degraded(
                 f"no preset reads what is found ({', '.join(self._unread)}); {used} is used "
                 "meanwhile, without series"
             )
@@ -77,8 +78,8 @@ class DetectedPresets:
         chosen = f"{used} ({found})"
         if self._condition.problem:
             since = utc(self._condition.began)
-            return errors.Degradation(f"{self._condition.problem} since {since}; in use: {chosen}")
-        return chosen
+            return degraded(f"{self._condition.problem} since {since}; in use: {chosen}")
+        return passes(chosen)
 
     async def detect(self, timeout: float | None = None) -> None:
         """Choose the presets anew within `timeout` seconds; log a change and a failure once."""

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import NoReturn
 
-from adapter import errors, telemetry
+from adapter import telemetry
 from adapter.background import Backoff, gather_or_cancel, utc
 from adapter.clients.lister import Lister
 from adapter.clients.prometheus import Prometheus
@@ -24,6 +24,7 @@ from adapter.server.series.series_index import SeriesIndex
 from rules import promql
 from rules.causes.inventory import Inventory, ListingStatus
 from rules.document.sources import DEFAULT
+from rules.findings import Finding, degraded, passes
 from rules.kinds import Kinds
 from rules.query.catalog import Catalog, Listing
 from rules.ruleset import CompiledRule, RuleSet, Team
@@ -109,7 +110,7 @@ class Relist:
             rule: status for index in self._indexes for rule, status in index.statuses().items()
         }
 
-    def check(self) -> str:
+    def check(self) -> Finding:
         """Report the rules for /readyz. Never raises: an unready adapter blocks deletions."""
         rules = self._ruleset.all  # what is wrong with those of teams concerns the teams
         statuses = self.statuses
@@ -128,8 +129,8 @@ class Relist:
             problems.append("no rule selects a series that Prometheus has")
         summary = f"{len(rules) - len(failing)} of {len(rules)} rules listed at the last attempt"
         if problems:
-            return errors.Degradation("; ".join((summary, *problems)))
-        return summary
+            return degraded("; ".join((summary, *problems)))
+        return passes(summary)
 
     @property
     def inventory(self) -> Inventory:

@@ -26,7 +26,7 @@ from rules import admission, teams
 from rules.admission import Admission, Candidate, Key, Size
 from rules.causes import missing
 from rules.errors import ConfigError
-from rules.findings import Finding
+from rules.findings import Finding, degraded, passes
 from rules.limits import Limits
 from rules.quoting import shorten
 from rules.ruleset import RuleSet
@@ -218,7 +218,7 @@ class TeamRules:
         """Return the number of ConfigMaps of a namespace."""
         return 0 if self._plan is None else self._plan.counts.get(namespace, 0)
 
-    def check(self) -> str:
+    def check(self) -> Finding:
         """Report the ConfigMaps for /readyz, and name none.
 
         Raises RuntimeError until their rules are in use, for some seconds at most.
@@ -226,11 +226,11 @@ class TeamRules:
         if not self._settled and not self._is_late():
             raise RuntimeError("the rules of teams are not loaded yet")
         if self._plan is None:
-            return errors.Degradation("the ConfigMaps with rules of teams cannot be listed")
+            return degraded("the ConfigMaps with rules of teams cannot be listed")
         counts, total = self._counts(), sum(self._plan.counts.values())
         namespaces = len(self._plan.counts)
         text = f"{total} ConfigMaps of {namespaces} namespaces, {counts[REFUSED]} refused"
-        return f"{text}, {counts[UNREAD]} not read yet" if counts[UNREAD] else text
+        return passes(f"{text}, {counts[UNREAD]} not read yet" if counts[UNREAD] else text)
 
     def _note_beyond(self, beyond: Counter[str]) -> None:
         """Say in the log which namespaces have more ConfigMaps than are kept, if that changes."""

@@ -20,6 +20,7 @@ from cryptography import x509
 from adapter import errors
 from adapter.background import Backoff, Condition
 from certs.bundle import UNREADABLE
+from rules.findings import Finding, degraded, passes
 
 if TYPE_CHECKING:  # `--help` imports this module and must not load these libraries
     from adapter.clients.kubernetes import Kube
@@ -85,13 +86,13 @@ class APIServiceController:
         self._insecure: frozenset[str] = frozenset()
         self._forbidden: frozenset[str] = frozenset()
 
-    def check(self) -> str:
+    def check(self) -> Finding:
         """Report availability for /readyz. Never fails: only a ready adapter becomes available."""
         if self._failure.problem:
-            return errors.Degradation(f"{self._summary}; {self._failure.problem}")
+            return degraded(f"{self._summary}; {self._failure.problem}")
         if self._forbidden or self._unavailable or not self._registered:
-            return errors.Degradation(self._summary)
-        return self._summary
+            return degraded(self._summary)
+        return passes(self._summary)
 
     async def fetch(self) -> tuple[ApiService, ...]:
         """Read the APIServices of this Service, except those that RBAC forbids to read.

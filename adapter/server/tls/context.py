@@ -19,6 +19,7 @@ from cryptography.hazmat.primitives import serialization
 from adapter.files import read_file
 from adapter.settings.ciphers import TLSOptions
 from certs.bundle import UNREADABLE, Bundle, CertificateError, Named, by_name
+from rules.findings import Finding, passes
 
 if TYPE_CHECKING:  # `--help` imports this module and must not load these libraries
     from adapter import telemetry
@@ -93,11 +94,11 @@ class ReloadingContext:
         # started with, not from the one that SNI selects.
         self.context.verify_mode = ssl.CERT_OPTIONAL if der else ssl.CERT_NONE
 
-    def check(self) -> str:
+    def check(self) -> Finding:
         """Return for /readyz how long the certificate is valid. Raises RuntimeError if expired."""
         if self._clock() >= self.bundle.until:
             raise RuntimeError(f"the serving certificate expired at {self.bundle.until}")
-        return f"valid until {self.bundle.until}"
+        return passes(f"valid until {self.bundle.until}")
 
     def _build(
         self, bundle: Bundle, named: Iterable[Named], client_cas: bytes

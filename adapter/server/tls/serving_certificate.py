@@ -21,6 +21,7 @@ from adapter.server.tls.apiservices import ApiService, APIServiceController
 from certs import renew, secret
 from certs.bundle import Bundle, CertificateError
 from certs.renew import Policy, State
+from rules.findings import Finding, degraded, passes
 
 if TYPE_CHECKING:  # `--help` imports this module and must not load these libraries
     from adapter import telemetry
@@ -71,14 +72,14 @@ class ServingCertificateController:
         self._failure = Condition()
         self._publish_failure = Condition()
 
-    def check(self) -> str:
+    def check(self) -> Finding:
         """Report the CA for /readyz. Never fails: an unready adapter serves nobody."""
         state = "no CA is shared with other replicas"
         if self._state is not None:
             state = f"CA valid until {self._state.authority.certificate.not_valid_after_utc}"
         problems = [*filter(None, (self._failure.problem, self._publish_failure.problem))]
         text = "; ".join((state, *problems))
-        return errors.Degradation(text) if problems else text
+        return degraded(text) if problems else passes(text)
 
     async def run(self) -> None:
         """Reconcile periodically, starting after one interval; retry failures with backoff."""

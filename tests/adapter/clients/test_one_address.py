@@ -16,11 +16,11 @@ from aiohttp import abc, web
 
 from adapter import errors, settings
 from adapter.cli.doctor import backend as diagnosis
-from adapter.cli.doctor.report import State
 from adapter.clients import one_address, sources
 from adapter.clients.one_address import OneAddress
 from adapter.clients.prometheus import Prometheus
 from adapter.clients.replicas import Replicas
+from rules.findings import State
 from tests.adapter.server.app.credentials import EMPTY
 from tools.control_plane.daemon import free_ports
 from tools.fakes import prometheus as fakes
@@ -81,7 +81,7 @@ async def asked(client: Prometheus, times: int = 1) -> set[str]:
 
 async def test_one_address_is_queried_as_long_as_it_answers(client, replicas):
     assert await asked(client) == {FIRST}
-    assert client.reachability.check() == "answers; its name has 2 addresses, one is queried"
+    assert client.reachability.check().fact == "answers; its name has 2 addresses, one is queried"
 
     await asyncio.to_thread(replicas[FIRST].kill)
     with contextlib.suppress(errors.Unreachable):
@@ -128,7 +128,7 @@ def test_an_address_of_each_family_is_one_server(addresses, servers):
     resolver.addresses = addresses
 
     assert resolver.servers == servers
-    assert ("addresses" in Replicas(None, resolver).status()) == (servers > 1)
+    assert ("addresses" in Replicas(None, resolver).status().fact) == (servers > 1)
 
 
 async def test_a_connection_to_an_address_that_failed_is_not_used_again(client):
@@ -169,8 +169,8 @@ async def test_doctor_warns_of_replicas_behind_one_address(replicas):
         found = await diagnosis.findings(client)
 
     (finding,) = [each for each in found if each.name == "prometheus-replicas"]
-    assert isinstance(client.reachability.check(), errors.Degradation)
-    assert client.reachability.check().startswith("2 servers answer behind one address")
+    assert client.reachability.check().state is State.WARNING
+    assert client.reachability.check().fact.startswith("2 servers answer behind one address")
     assert finding.state is State.WARNING
     assert finding.fact == "2 Prometheus servers answer behind one address"
 
@@ -190,7 +190,7 @@ async def test_one_server_behind_an_address_is_queried_as_long_as_it_answers(rep
         for _ in range(20):
             assert (await client.query("only_first")).samples
             assert "only_first" in (await client.names("only_first", 0, 1e10)).content
-        assert client.reachability.check() == (
+        assert client.reachability.check().fact == (
             "answers; 2 servers answer behind one address, one is queried"
         )
 
@@ -245,7 +245,7 @@ async def test_requests_that_a_proxy_balances_are_reported(aiohttp_server):
 
         assert client.replicas.processes == 2
         client.reachability.answered(partial="")
-        assert isinstance(client.reachability.check(), errors.Degradation)
+        assert client.reachability.check().state is State.WARNING
 
 
 async def test_one_server_costs_no_request_and_no_connection(aiohttp_server):
@@ -299,7 +299,7 @@ async def test_a_backend_that_does_not_tell_its_start_is_one_and_answers(serve, 
     await client.count_replicas()
 
     assert client.replicas.processes == 1
-    assert client.reachability.check() == "not queried yet"
+    assert client.reachability.check().fact == "not queried yet"
     assert len(fake.requests) == 1
 
 

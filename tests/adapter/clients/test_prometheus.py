@@ -19,6 +19,7 @@ from aiohttp import web
 from adapter import errors, telemetry
 from adapter.clients import held, prometheus
 from adapter.clients.prometheus import Prometheus
+from rules.findings import State
 from tools.fakes import prometheus as fakes
 from tools.real import prometheus as real
 from tools.waiting import Clock, until
@@ -326,7 +327,7 @@ async def test_values_of_the_query_string_are_sent_and_never_logged(serve, sessi
     assert fake.requests[0].parameters["token"] == "s3cret/w0rd"
     logged = [each.getMessage() for each in caplog.records if each.name.startswith("adapter")]
     assert logged
-    assert "s3cret" not in f"{caught.value} {logged} {client.reachability.check()}"
+    assert "s3cret" not in f"{caught.value} {logged} {client.reachability.check().fact}"
 
 
 async def test_each_request_is_logged_at_debug_level_without_credentials(serve, session, caplog):
@@ -563,7 +564,7 @@ async def test_a_response_says_what_it_lacks(serve, session, caplog, more, parti
     ]
     assert set(counted) == {"Partial" if partial else "ok"}
     assert [partial in each.message for each in caplog.records] == [True] * bool(partial)
-    assert ("sends partial responses" in client.reachability.check()) == bool(partial)
+    assert ("sends partial responses" in client.reachability.check().fact) == bool(partial)
 
 
 async def test_native_histograms_are_left_out(serve, session):
@@ -791,7 +792,7 @@ async def test_no_request_is_sent_until_retry_after(
     with pytest.raises(errors.Overloaded, match=f"{status} .*slow down") as caught:
         await client.query("up")
     assert caught.value.retry_after == seconds
-    assert f"status {status} with Retry-After" in client.reachability.check()
+    assert f"status {status} with Retry-After" in client.reachability.check().fact
 
     clock.now += seconds - 1
     for send in (client.query("up"), client.names("up", 0, 1)):
@@ -801,12 +802,12 @@ async def test_no_request_is_sent_until_retry_after(
             await send
     assert caught.value.status == status
     assert len(fake.requests) == 1
-    assert isinstance(client.reachability.check(), errors.Degradation)
+    assert client.reachability.check().state is State.WARNING
 
     clock.now += 1
     fake.behave = fakes.says(EMPTY)
     await client.query("up")
-    assert client.reachability.check() == "answers"
+    assert client.reachability.check().fact == "answers"
 
 
 @pytest.mark.parametrize(

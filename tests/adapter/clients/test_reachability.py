@@ -6,7 +6,7 @@ import pytest
 
 from adapter import errors
 from adapter.clients.reachability import Reachability, problem_of
-from adapter.errors import Degradation
+from rules.findings import State
 from tools.waiting import Clock
 
 
@@ -46,15 +46,15 @@ def clock():
 )
 def test_a_failure_lasts_since_the_first_one_until_an_answer(clock, error, problem):
     prometheus = Reachability(clock)
-    assert prometheus.check() == "not queried yet"
+    assert prometheus.check().fact == "not queried yet"
     for clock.now in (60.0, 90.0):
         prometheus.failed(error, began=clock.now)
 
-    assert prometheus.check() == f"{problem}, since 1970-01-01T00:01:00+00:00"
-    assert isinstance(prometheus.check(), Degradation)
+    assert prometheus.check().fact == f"{problem}, since 1970-01-01T00:01:00+00:00"
+    assert prometheus.check().state is State.WARNING
 
     prometheus.answered(partial="")
-    assert prometheus.check() == "answers"
+    assert prometheus.check().fact == "answers"
 
 
 def test_responses_are_whole_after_a_minute_without_a_partial_one(clock, caplog):
@@ -62,17 +62,17 @@ def test_responses_are_whole_after_a_minute_without_a_partial_one(clock, caplog)
     prometheus = Reachability(clock, source="far")
     for clock.now, partial in ((60.0, "store-1"), (70.0, ""), (90.0, "store-1"), (149.0, "")):
         prometheus.answered(partial=partial)
-        assert prometheus.check() == (
+        assert prometheus.check().fact == (
             "sends partial responses (check its storage nodes, stores and replicas; the log quotes "
             "it), since 1970-01-01T00:01:00+00:00"
         )
     prometheus.failed(errors.Refused("bad query", status=400), began=150.0)
-    assert isinstance(prometheus.check(), Degradation)
+    assert prometheus.check().state is State.WARNING
 
     clock.now = 151.0
     prometheus.answered(partial="")
 
-    assert prometheus.check() == "answers"
+    assert prometheus.check().fact == "answers"
     assert [each.message for each in caplog.records] == [
         "Prometheus (source far) is partial: store-1",
         "Prometheus (source far) is whole again",
@@ -89,7 +89,7 @@ def test_an_answer_that_concerns_one_request_is_an_answer(clock, error):
 
     prometheus.failed(error, began=0.5)
 
-    assert prometheus.check() == "answers"
+    assert prometheus.check().fact == "answers"
 
 
 def test_one_slow_query_among_others_is_no_failure(clock):
@@ -100,7 +100,7 @@ def test_one_slow_query_among_others_is_no_failure(clock):
 
     prometheus.failed(errors.TimedOut("slow"), began=0.0)
 
-    assert prometheus.check() == "answers"
+    assert prometheus.check().fact == "answers"
 
 
 def test_the_problem_of_a_source_names_its_keys():

@@ -9,7 +9,7 @@ import pytest
 
 from adapter.clients.kubernetes import Kube
 from adapter.clients.rights import Right, Rights
-from adapter.errors import Degradation
+from rules.findings import State
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 ROLE = f"{RBAC}/clusterroles/reviewed"
@@ -65,14 +65,14 @@ async def test_each_missing_right_is_one_log_line_with_the_rule_that_grants_it(g
     caplog.set_level(logging.INFO)
     rights = Rights()
     rights.require(kube, lambda: (PODS, SECRET))
-    assert rights.check() == "not reviewed yet"
+    assert rights.check().fact == "not reviewed yet"
     grant("list")
     async with asyncio.timeout(20):  # until the API server has read the ClusterRole
-        while rights.check() != "may not watch pods; get secrets/ca":
+        while rights.check().fact != "may not watch pods; get secrets/ca":
             await rights.review()
     await rights.review()
 
-    assert isinstance(rights.check(), Degradation)
+    assert rights.check().state is State.WARNING
     lines = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
     assert lines[-2] == (
         "the adapter has no permission to watch pods, so no pod can be selected: grant "
@@ -90,7 +90,7 @@ async def test_each_missing_right_is_one_log_line_with_the_rule_that_grants_it(g
     rights.require(kube, lambda: (PODS,))
     grant("list", "watch")
     async with asyncio.timeout(20):
-        while rights.check() != "all granted":
+        while rights.check().fact != "all granted":
             await rights.review()
 
 
@@ -103,5 +103,5 @@ async def test_a_review_that_fails_is_not_a_missing_right(api, cluster, caplog):
     for _ in range(2):
         await rights.review()
 
-    assert rights.check() == "not reviewed yet"
+    assert rights.check().fact == "not reviewed yet"
     assert caplog.text.count("own rights cannot be reviewed") == 1

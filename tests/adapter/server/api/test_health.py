@@ -9,9 +9,9 @@ import logging
 import pytest
 from prometheus_client import CollectorRegistry, Counter
 
-from adapter.errors import Degradation
 from adapter.server.api import health
 from adapter.server.apimachinery import request_info
+from rules.findings import degraded, passes
 
 API = ("/apis", "/apis/custom.metrics.k8s.io")
 
@@ -21,7 +21,7 @@ def failing():
 
 
 async def remarking():
-    return "not answering"
+    return passes("not answering")
 
 
 async def passing():
@@ -92,7 +92,7 @@ async def test_a_remark_is_shown_by_verbose_and_does_not_fail_the_probe(registry
 async def test_a_degraded_check_is_shown_and_does_not_fail_the_probe(registry, caplog):
     ages = iter(range(10))
     served = endpoints(
-        registry, ("cache", lambda: Degradation(f"broken {next(ages)} s ago")), public=True
+        registry, ("cache", lambda: degraded(f"broken {next(ages)} s ago")), public=True
     )
 
     assert (await get(served, "/readyz")).body == b"ok"
@@ -107,7 +107,7 @@ async def test_a_degraded_check_is_shown_and_does_not_fail_the_probe(registry, c
 
 
 async def test_a_degradation_that_may_quote_the_api_server_is_logged_only(registry, caplog):
-    served = endpoints(registry, ("secret", lambda: Degradation("10.0.0.1: forbidden")))
+    served = endpoints(registry, ("secret", lambda: degraded("10.0.0.1: forbidden")))
 
     verbose = await get(served, "/readyz?verbose")
 
@@ -116,7 +116,7 @@ async def test_a_degradation_that_may_quote_the_api_server_is_logged_only(regist
 
 
 async def test_the_state_of_each_check_is_a_metric(registry):
-    outcomes = iter([Degradation("x"), RuntimeError("b"), "fine"])
+    outcomes = iter([degraded("x"), RuntimeError("b"), passes("fine")])
 
     def run():
         outcome = next(outcomes)
@@ -173,7 +173,9 @@ async def test_remarks_and_errors_that_may_quote_the_api_server_are_logged_only(
 
 async def test_a_check_is_logged_once_per_change(registry, caplog):
     caplog.set_level(logging.INFO)
-    outcomes = iter(["", "a", "a", RuntimeError("b"), RuntimeError("b"), "", ""])
+    outcomes = iter(
+        [None, passes("a"), passes("a"), RuntimeError("b"), RuntimeError("b"), None, None]
+    )
 
     def run():
         outcome = next(outcomes)
@@ -193,7 +195,7 @@ async def test_a_check_is_logged_once_per_change(registry, caplog):
 
 
 async def test_a_change_is_logged_although_nobody_polls(registry, caplog):
-    runs = iter([Degradation("partial"), Degradation("partial"), ""])
+    runs = iter([degraded("partial"), degraded("partial"), None])
     served = endpoints(registry, ("rules", lambda: next(runs)), public=True)
 
     async def sleep(seconds):

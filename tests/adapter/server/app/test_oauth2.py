@@ -113,7 +113,7 @@ async def test_a_changed_secret_is_used_for_the_next_token(connect, serve_tls, t
     assert "s3cret-code" not in message
     assert "wrong-s3cret" not in message
     assert len(fake.requests) == 1
-    assert client.reachability.check() == "answers"
+    assert client.reachability.check().fact == "answers"
 
 
 @pytest.mark.parametrize("form", ["header", "body"])
@@ -152,7 +152,7 @@ async def test_no_token_is_a_degradation_that_names_the_cause(connect, serve_tls
         with pytest.raises(errors.NoCredentials, match="503"):
             await client.query("up")
 
-        assert "has no credentials (the log says why; check" in client.reachability.check()
+        assert "has no credentials (the log says why; check" in client.reachability.check().fact
     assert (len(tokens.requests), fake.requests) == (1, [])
 
 

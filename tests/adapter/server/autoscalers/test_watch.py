@@ -390,11 +390,11 @@ async def test_what_is_left_out_is_in_the_gauge_and_once_in_the_log(
             bed.index.put(questions.parse(hpa(pods("util"), {"type": "Later"}, name="later")))
             bed.index.put(questions.parse(many))
             assert bed.left_out == {}
-            assert bed.check() == "no metric is left out"
+            assert bed.check().fact == "no metric is left out"
         if now == 40:
             assert bed.left_out == {"hpa-metrics-all": 30, "unreadable": 1}
             reasons = "hpa-metrics-all, unreadable"
-            assert bed.check() == f"31 metrics left out, for these reasons: {reasons}"
+            assert bed.check().fact == f"31 metrics left out, for these reasons: {reasons}"
             bed.index.remove("greedy", "many")
         if now == 60:
             bed.index.remove("default", "later")

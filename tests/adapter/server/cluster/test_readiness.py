@@ -17,6 +17,7 @@ from adapter.server.cluster import complete, contents
 from adapter.server.cluster.complete import CompleteObjects
 from adapter.server.cluster.objects import ClusterObjects
 from adapter.server.cluster.readiness import Readiness
+from rules.findings import State
 from tools.fakes import kubernetes
 from tools.waiting import until
 
@@ -61,7 +62,7 @@ class Bed:
 
     async def until_watched(self):
         await self.younger()
-        await until(lambda: "pods/status watched" in self.caches.status())
+        await until(lambda: "pods/status watched" in self.caches.status().fact)
 
     async def until_younger(self, expected):
         async def is_expected():
@@ -104,7 +105,7 @@ async def test_a_change_of_readiness_is_followed(bed, cluster):
 
 async def test_the_cache_starts_with_the_first_request_and_reads_complete_pods(bed, cluster):
     assert not bed.caches.in_use
-    assert watch_cache.statuses(bed.names, bed.caches) == "no kind is in use"
+    assert watch_cache.statuses(bed.names, bed.caches).fact == "no kind is in use"
 
     await bed.until_watched()
 
@@ -112,7 +113,7 @@ async def test_the_cache_starts_with_the_first_request_and_reads_complete_pods(b
     assert [each.path for each in watches] == ["/api/v1/pods"]
     assert "PartialObjectMetadata" not in watches[0].accept
     assert "status.phase!=Succeeded" in watches[0].query["fieldSelector"]
-    text = watch_cache.statuses(bed.names, bed.caches)
+    text = watch_cache.statuses(bed.names, bed.caches).fact
     assert text.startswith("pods/status watched: 3 objects")
     labels = {"resource": "pods/status"}
     name = "gpu_metrics_adapter_watch_cache_objects"
@@ -126,8 +127,8 @@ async def test_without_a_watch_the_namespace_is_listed_once_for_all_callers(bed,
 
     assert answers == [{"new": 10.0, "unready": 0.0}] * 5
     assert len(cluster.requests_to("/api/v1/namespaces/team/pods")) == 1
-    await until(lambda: "status 403" in bed.caches.status())
-    assert isinstance(watch_cache.statuses(bed.names, bed.caches), errors.Degradation)
+    await until(lambda: "status 403" in bed.caches.status().fact)
+    assert watch_cache.statuses(bed.names, bed.caches).state is State.WARNING
 
 
 async def test_a_long_list_answers_requests_for_longer(bed, cluster, monkeypatch):

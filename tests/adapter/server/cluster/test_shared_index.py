@@ -168,7 +168,7 @@ async def test_a_watch_goes_on_whatever_number_of_objects_a_namespace_has(
                 index = caches.index(Kinds.builtin().first("pods"))
         cluster.put("pods", "team-b", "late", labels={})
         await until(lambda: "late" in index.values())
-        assert "pods watched" in caches.status()
+        assert "pods watched" in caches.status().fact
     finally:
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)

@@ -14,6 +14,7 @@ from adapter.clients.watch_cache import WatchCaches
 from adapter.server.cluster import contents
 from adapter.server.cluster.object_index import Object
 from adapter.server.cluster.objects import ClusterObjects
+from rules.findings import State
 from rules.kinds import NAMESPACES, PODS, GroupResource
 from rules.selectors import selectors
 from tests import bound
@@ -49,7 +50,7 @@ class Bed:
         return await self.objects.names(resource, namespace=namespace, selector=selector)
 
     async def until_status(self, text):
-        await until(lambda: text in self.caches.status())
+        await until(lambda: text in self.caches.status().fact)
 
     async def until_names(self, expected, **arguments):
         async def are_expected():
@@ -140,7 +141,7 @@ async def test_each_request_is_a_list_until_the_watch_is_accepted(bed, cluster):
     assert await bed.names() == ("web-1", "web-2")
 
     assert len(cluster.requests_to("/api/v1/namespaces/team-a/pods")) == 2
-    assert bed.caches.status() == "pods listed at each request: the watch has just begun"
+    assert bed.caches.status().fact == "pods listed at each request: the watch has just begun"
     assert bed.metric("object_lists_total", resource="pods", state="syncing") == 2
     await bed.until_status("pods watched")
     assert await bed.names() == ("web-1", "web-2")
@@ -293,7 +294,7 @@ async def test_requests_before_the_caches_run_are_lists(api, cluster):
 
     assert await bed.names() == ("web-1", "web-2")
     assert len(cluster.requests) == 1
-    assert bed.caches.status() == "no kind is in use"
+    assert bed.caches.status().fact == "no kind is in use"
 
 
 # Failures
@@ -359,10 +360,10 @@ async def test_last_state_is_served_while_the_watch_is_broken(bed, cluster, capl
     bed.now += 35
 
     assert await bed.names() == ("web-1", "web-2")
-    assert bed.caches.status() == (
+    assert bed.caches.status().fact == (
         "pods watched: 4 objects, last response 35 s ago, watch broken: Unreachable"
     )
-    assert isinstance(bed.caches.status(), errors.Degradation)
+    assert bed.caches.status().state is State.WARNING
     cluster.put("pods", "team-a", "web-3", labels={"app": "web"})
     cluster.failures.clear()
     await bed.until_names(("web-1", "web-2", "web-3"))
@@ -441,7 +442,7 @@ async def test_unused_watch_ends_and_begins_again(bed, cluster):
     bed.now += 3599
     await bed.names(NAMESPACES)
     bed.now += 1
-    await until(lambda: "pods" not in bed.caches.status())
+    await until(lambda: "pods" not in bed.caches.status().fact)
     await until(lambda: cluster.watching == 1)
 
     assert bed.metric("watch_cache_objects", resource="pods") is None
@@ -458,7 +459,7 @@ async def test_another_version_of_a_kind_replaces_its_watch(bed, cluster):
     await bed.watched()
     bed.now += 3600
     await bed.names()
-    await until(lambda: bed.caches.status().count("pods") == 1)
+    await until(lambda: bed.caches.status().fact.count("pods") == 1)
 
     assert bed.state("watched")
     assert bed.metric("watch_cache_objects", resource="pods") == 4
@@ -486,4 +487,4 @@ async def test_bug_in_a_watch_ends_run_and_all_watches(api, cluster, monkeypatch
     with pytest.raises(ExceptionGroup):
         await task
     assert await bed.names() == ("web-1", "web-2")
-    assert bed.caches.status() == "no kind is in use"
+    assert bed.caches.status().fact == "no kind is in use"

@@ -111,7 +111,7 @@ class Bed:
         return await self.objects.names(PODS, namespace=namespace, selector=selector)
 
     async def until_status(self, text, *, present=True):
-        await until(lambda: (text in self.caches.status()) is present, seconds=60)
+        await until(lambda: (text in self.caches.status().fact) is present, seconds=60)
 
     async def until_names(self, expected):
         async def are_expected():
@@ -308,7 +308,7 @@ async def test_pods_are_young_until_they_have_been_ready_for_long_enough(bed, po
     async def only_web_1_is_young():
         return set(await young()) == {"web-1"}
 
-    await until(lambda: "pods/status watched" in caches.status())
+    await until(lambda: "pods/status watched" in caches.status().fact)
     become("web-2", "True", now - dt.timedelta(minutes=2))
     become("web-1", "True", now)
     await until(only_web_1_is_young)
@@ -339,7 +339,7 @@ async def test_selectors_of_workloads_are_watched(bed, pods):
     spec = {"replicas": 0, "selector": selector, "template": template}
     document = {"apiVersion": "apps/v1", "kind": "Deployment", "spec": spec}
     pods.admin.call("POST", path, {**document, "metadata": {"name": "web"}})
-    await until(lambda: "deployments.apps/spec watched" in caches.status())
+    await until(lambda: "deployments.apps/spec watched" in caches.status().fact)
 
     async def is_found():
         return await found() == {"web": "app=web,tier in (a,b)"}

@@ -152,11 +152,11 @@ async def test_demoted_rule_stays_demoted_at_its_new_place(evaluation, client):
         with pytest.raises(errors.Refused):
             await evaluation.values(planned(before, "a", "p"))
         await asyncio.sleep(0)
-    assert "rules[0] (rules.yaml:3): queried separately" in evaluation.status()
+    assert "rules[0] (rules.yaml:3): queried separately" in evaluation.status().fact
 
     evaluation.adopt(after.all, {})
 
-    assert "rules[1] (rules.yaml:8): queried separately" in evaluation.status()
+    assert "rules[1] (rules.yaml:8): queried separately" in evaluation.status().fact
 
 
 async def test_removed_rules_leave_nothing_behind(evaluation, client, registry):

@@ -376,7 +376,7 @@ async def test_failure_is_shared_and_a_present_evaluation_is_not_used_after_it_e
             await shared.evaluation.values(pods(f"p{number}"))
 
     assert len(shared.client.queries) - failed <= 2
-    assert shared.evaluation.status() == "requests share their queries"
+    assert shared.evaluation.status().fact == "requests share their queries"
 
 
 REFUSED_FOR_SEVERAL = entry_of(
@@ -395,7 +395,7 @@ async def test_refused_metric_selector_does_not_concern_other_requests(shared):
     for number in range(3, 6):
         await shared.milli(pods(f"p{number}", selector="gpu=0", entry=entry))
     assert shared.counted("refused") == 1
-    assert shared.evaluation.status() == "requests share their queries"
+    assert shared.evaluation.status().fact == "requests share their queries"
 
     for number in range(3):
         await shared.milli(pods(f"p{number}", entry=entry))
@@ -412,7 +412,7 @@ async def test_refused_shared_query_is_replaced_by_separate_ones(shared, caplog)
     (line,) = [each for each in caplog.messages if "queried separately" in each]
     assert line.startswith("rules[0] (rules.yaml:3): the query for several requests failed")
     assert "separately for 10 min: GET" in line
-    assert shared.evaluation.status() == (
+    assert shared.evaluation.status().fact == (
         "rules[0] (rules.yaml:3): queried separately for each request, see the log"
     )
     await shared.milli(pods("p7", entry=entry))
@@ -429,7 +429,7 @@ async def test_too_large_result_without_names_is_replaced_by_one_with_names(
     assert 'sum(used{namespace!="",pod!=""}) by (pod,namespace)' in shared.client.queries
     assert "names are matched for" in caplog.text
     assert shared.counted("refused") == 1
-    assert shared.evaluation.status() == "requests share their queries"
+    assert shared.evaluation.status().fact == "requests share their queries"
     before = len(shared.client.queries)
 
     assert list(await shared.milli(pods("p0", "p7"))) == ["p0", "p7"]
@@ -460,7 +460,7 @@ async def test_bug_in_a_merged_evaluation_is_logged_and_requests_are_queried_sep
     assert record.exc_info[0] is ZeroDivisionError
     assert record.getMessage().startswith("rules[0] (rules.yaml:3): ")
     assert "queried separately for 10 min: ZeroDivisionError: a bug" in caplog.text
-    assert shared.evaluation.status().startswith("rules[0] (rules.yaml:3): queried separately")
+    assert shared.evaluation.status().fact.startswith("rules[0] (rules.yaml:3): queried separately")
 
 
 async def test_after_a_timeout_requests_are_queried_separately_for_a_minute(shared, caplog):

@@ -12,6 +12,7 @@ from adapter import errors, telemetry
 from adapter.clients.prometheus import Prometheus
 from adapter.server.evaluation.evaluation import Evaluation
 from rules.errors import PlanError
+from rules.findings import State
 from rules.kinds import NODES, PODS
 from rules.query import resource
 from rules.query.plan import Plan
@@ -134,28 +135,28 @@ async def test_the_status_names_queries_that_fail_or_find_no_usage_for_a_minute(
     metrics = telemetry.EvaluationMetrics(CollectorRegistry())
     evaluation = Evaluation(counting, metrics=metrics, freshness=0.0, clock=lambda: now)
     status = evaluation.usage_status
-    assert status.check() == "not requested yet"
+    assert status.check().fact == "not requested yet"
 
     await evaluation.usages(plans(["n0"]))
-    assert status.check() == "no query fails"
+    assert status.check().fact == "no query fails"
 
     counting.failure = lambda promql: errors.Broken("500 secret")
     await evaluation.usages(plans(["n0"])[:1])
-    assert isinstance(status.check(), errors.Degradation)
-    assert status.check() == (
+    assert status.check().state is State.WARNING
+    assert status.check().fact == (
         "resourceRules.cpu.containerQuery: fails since 1970-01-01T00:00:00+00:00; see the log"
     )
 
     counting.failure = lambda _: None
     for _ in range(2):
         await evaluation.usages(plans(["n0"], names=("new",)))
-        assert not isinstance(status.check(), errors.Degradation)
+        assert status.check().state is State.OK
         now += 30.0
-    assert "resourceRules.memory.containerQuery: no usage since" in status.check()
-    assert isinstance(status.check(), errors.Degradation)
+    assert "resourceRules.memory.containerQuery: no usage since" in status.check().fact
+    assert status.check().state is State.WARNING
 
     await evaluation.usages(plans(["n0"]))
-    assert status.check() == "no query fails"
+    assert status.check().fact == "no query fails"
     await evaluation.close()
 
 

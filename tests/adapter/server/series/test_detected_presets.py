@@ -13,9 +13,10 @@ import pytest
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
-from adapter import errors, telemetry
+from adapter import telemetry
 from adapter.clients.prometheus import Prometheus
 from adapter.server.series.detected_presets import DetectedPresets
+from rules.findings import State
 from tools.fakes import prometheus as fakes
 from tools.real import prometheus as real
 from tools.waiting import until
@@ -88,7 +89,7 @@ async def test_new_series_are_found_by_one_request_that_reads_no_samples(
     assert presets.names == ("gpu-dcgm49", "gpu-dcgm")
     assert {each.path for each in proxy.requests[before:]} == {NAMES}
     assert len(changes) == 1
-    assert presets.check() == "gpu-dcgm49, gpu-dcgm (detected)"
+    assert presets.check().fact == "gpu-dcgm49, gpu-dcgm (detected)"
     _, line = [each.message for each in caplog.records if "--preset=auto" in each.message]
     assert line.startswith(
         "--preset=auto: using --preset=gpu-dcgm49 --preset=gpu-dcgm: found dcgm-exporter 4.9 or"
@@ -100,18 +101,18 @@ async def test_new_series_are_found_by_one_request_that_reads_no_samples(
 async def test_presets_stay_while_prometheus_cannot_be_queried(running, proxy, start, caplog):
     presets = await start(interval=0.01)
     works, proxy.behave = proxy.behave, fakes.says("{}", status=503)
-    await until(lambda: isinstance(presets.check(), errors.Degradation))
+    await until(lambda: presets.check().state is State.WARNING)
     failed = len(proxy.requests)
     await until(lambda: len(proxy.requests) > failed + 3)
 
     assert presets.names == ("gpu-dcgm",)
-    assert presets.check().startswith("Prometheus cannot be queried since 20")
+    assert presets.check().fact.startswith("Prometheus cannot be queried since 20")
     assert caplog.text.count("Prometheus cannot be queried") == 1
 
     running.put(NEW)
     proxy.behave = works
     await until(lambda: presets.names == ("gpu-dcgm49", "gpu-dcgm"))
-    assert presets.check() == "gpu-dcgm49, gpu-dcgm (detected)"
+    assert presets.check().fact == "gpu-dcgm49, gpu-dcgm (detected)"
 
 
 async def test_without_series_the_default_preset_is_used_until_there_are_some(
@@ -120,7 +121,7 @@ async def test_without_series_the_default_preset_is_used_until_there_are_some(
     running.end(OLD)
     presets = await start()
     assert presets.names == ("gpu-dcgm",)
-    assert presets.check() == "gpu-dcgm (no exporter is detected, so this is used)"
+    assert presets.check().fact == "gpu-dcgm (no exporter is detected, so this is used)"
 
     running.put(NEW)
 

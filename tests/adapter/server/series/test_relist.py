@@ -887,7 +887,7 @@ async def test_a_rule_is_not_listed_until_the_labels_of_live_series_are_known(ru
 
     status = relist.inventory.statuses[0]
     assert (status.listed, status.failed) == (None, True)
-    assert "cannot list rules[0]" in relist.check()
+    assert "cannot list rules[0]" in relist.check().fact
     assert "guessed" in {entry.metric for entry in relist.catalog.entries}
 
     fake.behave = fakes.through(running.url)

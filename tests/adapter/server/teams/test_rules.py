@@ -15,7 +15,7 @@ from adapter.server.teams import config_maps
 from adapter.server.teams.config_maps import ConfigMapIndex, Watched
 from adapter.server.teams.report import State
 from adapter.server.teams.rules import TeamRules
-from rules import limits, teams
+from rules import findings, limits, teams
 from rules.admission import Key
 from rules.causes.reasons import Reason
 from rules.limits import Limits
@@ -190,7 +190,7 @@ async def test_a_namespace_is_pending_until_its_rules_are_in_use() -> None:
         replica.rules.check()
     replica.rules.adopted(replica.rules.in_use.version)
     assert replica.rules.pending("a") is None
-    assert replica.rules.check() == "1 ConfigMaps of 1 namespaces, 0 refused"
+    assert replica.rules.check().fact == "1 ConfigMaps of 1 namespaces, 0 refused"
 
 
 async def test_a_namespace_is_pending_while_others_are_read() -> None:
@@ -219,7 +219,7 @@ async def test_a_list_that_does_not_come_is_awaited_for_ten_seconds() -> None:
 
     assert replica.rules.pending("a") is None
     assert [each.reason for each in replica.rules.causes("a")] == [Reason.RULES_UNREADABLE]
-    assert isinstance(replica.rules.check(), errors.Degradation)
+    assert replica.rules.check().state is findings.State.WARNING
 
 
 async def test_only_what_changes_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -257,7 +257,7 @@ async def test_of_3_000_refused_ones_of_a_namespace_only_those_in_the_limit_are_
     assert replica.in_use == {"b/rules": ["m"]}
     await replica.settle()
     assert len(replica.fetched) == 101
-    assert replica.rules.check() == "3001 ConfigMaps of 2 namespaces, 3000 refused"
+    assert replica.rules.check().fact == "3001 ConfigMaps of 2 namespaces, 3000 refused"
 
 
 async def test_those_beyond_the_number_that_is_kept_are_counted_as_refused(
@@ -273,7 +273,7 @@ async def test_those_beyond_the_number_that_is_kept_are_counted_as_refused(
 
     assert replica.rules.count("a") == 25
     assert replica.in_use["b/rules"] == ["n"]
-    assert replica.rules.check() == "26 ConfigMaps of 2 namespaces, 22 refused"
+    assert replica.rules.check().fact == "26 ConfigMaps of 2 namespaces, 22 refused"
     (line,) = (each for each in caplog.messages if "too many" in each)
     assert "16 ConfigMaps" in line
     assert "in a: " in line

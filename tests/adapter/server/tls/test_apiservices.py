@@ -9,6 +9,7 @@ import pytest
 
 from adapter import errors
 from adapter.server.tls.apiservices import APIServiceController
+from rules.findings import State
 from tests import chains
 from tests.store import REGISTRATION, Store
 from tools.certificates import Holder
@@ -73,16 +74,16 @@ async def test_apiservices_of_other_services_are_left_out(store, registration):
     (service,) = await registration.fetch()
 
     assert service.name == EXTERNAL
-    assert registration.check() == f"{EXTERNAL} not available"
+    assert registration.check().fact == f"{EXTERNAL} not available"
 
 
 async def test_no_apiservice_refers_to_the_service(store, registration):
-    assert registration.check() == "not read yet"
+    assert registration.check().fact == "not read yet"
     store.put(REGISTRATION + CUSTOM, {"kind": "APIService"})
 
     assert await registration.fetch() == ()
-    assert registration.check() == "no APIService refers to Service ns/adapter"
-    assert isinstance(registration.check(), errors.Degradation)
+    assert registration.check().fact == "no APIService refers to Service ns/adapter"
+    assert registration.check().state is State.WARNING
 
 
 @pytest.mark.parametrize(
@@ -104,8 +105,8 @@ async def test_ca_bundle_is_parsed(store, registration, bundle, trusted):
     assert service.trusted == trusted
     assert service.trusts(CA.certificate) is bool(trusted)
     assert service.available
-    assert registration.check() == f"{CUSTOM} available"
-    assert not isinstance(registration.check(), errors.Degradation)
+    assert registration.check().fact == f"{CUSTOM} available"
+    assert registration.check().state is State.OK
 
 
 async def test_ca_bundle_is_written_only_where_it_differs(store, registration):
@@ -240,7 +241,7 @@ async def test_forbidden_apiservice_does_not_affect_the_others(store, registrati
         (service,) = await registration.fetch()
 
     assert service.name == CUSTOM
-    assert registration.check() == f"{CUSTOM} not available, {EXTERNAL} forbidden to read"
-    assert isinstance(registration.check(), errors.Degradation)
+    assert registration.check().fact == f"{CUSTOM} not available, {EXTERNAL} forbidden to read"
+    assert registration.check().state is State.WARNING
     assert [each.levelno for each in caplog.records] == [logging.WARNING]
     assert f"APIService {EXTERNAL} is ignored because it cannot be read" in caplog.text

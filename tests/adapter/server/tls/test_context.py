@@ -328,7 +328,7 @@ def test_check_fails_after_the_certificate_has_expired():
     now = NOW
     tls = context.ReloadingContext(SERVING, clock=lambda: now)
 
-    assert tls.check() == f"valid until {SERVING.until}"
+    assert tls.check().fact == f"valid until {SERVING.until}"
     now = SERVING.until
     with pytest.raises(RuntimeError, match="the serving certificate expired at "):
         tls.check()

@@ -126,7 +126,7 @@ async def test_first_start_creates_a_ca_a_certificate_and_the_ca_bundles(store, 
     assert published(store) == [(replica.authority,)] * 2
     assert replica.meter.until == [replica.authority.not_valid_after_utc.timestamp()]
     assert replica.meter.outcomes == ["ok"]
-    assert replica.controller.check() == f"CA valid until {NOW + 365 * DAY}"
+    assert replica.controller.check().fact == f"CA valid until {NOW + 365 * DAY}"
 
 
 async def test_reconciling_a_current_state_writes_nothing(store, replica):
@@ -179,7 +179,7 @@ async def test_malformed_secret_is_left_alone(store, replica, caplog):
     assert [await replica.controller.attempt() for _ in range(2)] == [False, False]
 
     assert store.writes == []
-    status = replica.controller.check()
+    status = replica.controller.check().fact
     assert "; Secret gpu-metrics/gpu-metrics-adapter-tls: ca.crt and ca.key: " in status
     assert re.search(f"; delete the Secret and {CREATE}$", status)
     assert [record.levelno for record in caplog.records].count(logging.WARNING) == 1
@@ -193,7 +193,7 @@ async def test_missing_secret_is_not_created(store, replica):
 
     assert store.writes == []
     message = f"Secret gpu-metrics/gpu-metrics-adapter-tls does not exist: {CREATE}"
-    assert message in replica.controller.check()
+    assert message in replica.controller.check().fact
 
 
 async def test_secret_of_another_type_is_left_alone(store, replica):
@@ -203,7 +203,7 @@ async def test_secret_of_another_type_is_left_alone(store, replica):
 
     assert store.writes == []
     message = "type kubernetes.io/service-account-token is not Opaque; delete the Secret and "
-    assert f": {message}{CREATE}" in replica.controller.check()
+    assert f": {message}{CREATE}" in replica.controller.check().fact
 
 
 async def test_renewed_certificate_is_served_by_all_replicas(store, api):
@@ -251,7 +251,7 @@ async def test_ca_that_cannot_be_published_does_not_issue(store, replica, status
 
     assert replica.authority == old
     assert state_in(store).next_ca is not None
-    assert (str(status) if status != 409 else "conflicts") in replica.controller.check()
+    assert (str(status) if status != 409 else "conflicts") in replica.controller.check().fact
 
 
 async def test_certificates_are_issued_without_permission_to_read_apiservices(
@@ -262,13 +262,13 @@ async def test_certificates_are_issued_without_permission_to_read_apiservices(
     assert [await replica.controller.attempt() for _ in range(2)] == [True, True]
 
     assert len(replica.served) == 1
-    assert "403" in replica.controller.check()
+    assert "403" in replica.controller.check().fact
     warnings = [record for record in caplog.records if record.levelno == logging.WARNING]
     assert len(warnings) == 1
     assert "the API server may refuse the serving certificate" in warnings[0].getMessage()
     store.refuse = lambda _, __: 0
     await replica.controller.attempt()
-    assert "403" not in replica.controller.check()
+    assert "403" not in replica.controller.check().fact
 
 
 async def test_emptying_the_secret_replaces_the_ca_without_an_outage(store, replica):
@@ -306,7 +306,7 @@ async def test_repeated_conflicts_are_a_failure(store, replica):
 
     assert not await replica.controller.attempt()
 
-    assert "5 attempts failed with conflicts" in replica.controller.check()
+    assert "5 attempts failed with conflicts" in replica.controller.check().fact
 
 
 @pytest.mark.parametrize(
@@ -319,7 +319,7 @@ async def test_refusal_is_reported_and_recovers(store, replica, method, status, 
     assert not await replica.controller.attempt()
 
     assert replica.served == []
-    assert re.search(f"{method} /api/v1/.*secrets.*{message}", replica.controller.check())
+    assert re.search(f"{method} /api/v1/.*secrets.*{message}", replica.controller.check().fact)
     store.refuse = lambda _, __: 0
     assert await replica.controller.attempt()
     assert replica.meter.outcomes == ["failed", "ok"]
@@ -333,11 +333,11 @@ async def test_failure_leaves_the_certificate_in_use(store, replica):
     assert not await replica.controller.attempt()
 
     assert len(replica.served) == 1
-    assert replica.controller.check().startswith(f"CA valid until {NOW + 365 * DAY}; ")
+    assert replica.controller.check().fact.startswith(f"CA valid until {NOW + 365 * DAY}; ")
 
 
 def test_status_before_the_first_attempt_names_no_ca(replica):
-    assert replica.controller.check() == "no CA is shared with other replicas"
+    assert replica.controller.check().fact == "no CA is shared with other replicas"
 
 
 async def test_secret_is_read_every_five_minutes_while_the_ca_bundles_are_right(store, replica):
@@ -357,12 +357,12 @@ async def test_failure_to_read_apiservices_is_forgotten_when_they_can_be_read_ag
     await replica.controller.attempt()
     store.refuse = lambda *_: 500
     await replica.controller.attempt()
-    assert "500" in replica.controller.check()
+    assert "500" in replica.controller.check().fact
 
     store.refuse = lambda *_: 0
     await replica.controller.attempt()
 
-    assert replica.controller.check() == f"CA valid until {NOW + 365 * DAY}"
+    assert replica.controller.check().fact == f"CA valid until {NOW + 365 * DAY}"
 
 
 async def test_changed_ca_bundle_is_restored_by_the_next_attempt(store, replica):
