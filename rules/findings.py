@@ -47,6 +47,8 @@ class Finding:
     subject: str = ""
     fact: str
     """What is so. Ages and counts in it change with time, unless it is `lasting`."""
+    cause: str = ""
+    """Why it is so, unless `fact` says it."""
     cure: str = ""
     """What to do."""
     where: Place | None = None
@@ -57,10 +59,30 @@ class Finding:
     def sentence(self) -> str:
         """Return what is so, of what, and what to do."""
         about = f"{self.subject}: " if self.subject else ""
-        return about + ". ".join(filter(None, (self.fact, self.cure)))
+        return about + ". ".join(filter(None, (self.fact, self.cause, self.cure)))
 
     def __str__(self) -> str:
         return f"{self.reason}: {self.sentence}" if self.reason else self.sentence
+
+
+def ok(subject: str, fact: str) -> Finding:
+    """Return a finding that needs no action."""
+    return Finding(state=State.OK, subject=subject, fact=fact)
+
+
+def skipped(subject: str, fact: str, cure: str = "") -> Finding:
+    """Return that something could not be checked, and what would allow it."""
+    return Finding(state=State.SKIPPED, subject=subject, fact=fact, cure=cure)
+
+
+def warning(subject: str, fact: str, *, cause: str = "", cure: str) -> Finding:
+    """Return a finding that does not prevent scaling, but should be corrected."""
+    return Finding(state=State.WARNING, subject=subject, fact=fact, cause=cause, cure=cure)
+
+
+def failure(subject: str, fact: str, *, cause: str = "", cure: str) -> Finding:
+    """Return a finding that prevents scaling."""
+    return Finding(state=State.FAILURE, subject=subject, fact=fact, cause=cause, cure=cure)
 
 
 def passes(fact: str) -> Finding:

@@ -165,7 +165,7 @@ class Explanation:
             doubt = nature.doubt_of_sum(self.asked.metric, query)
             summed = f". An HPA adds up these {self.values.count} values"
             if doubt:
-                return f"{self.asked} has {shown}{more}{age}{summed}, but each is {doubt}"
+                return f"{self.asked} has {shown}{more}{age}{summed}, but each is {doubt.sentence}"
         return f"{self.asked} has {shown}{more}{age}{summed}. Nothing to do"
 
     def _age(self) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
+from rules.findings import Finding, State
 from rules.hpa import proposal, sums, units
 from rules.hpa.autoscaler import Autoscaler, Document, ScalingRules
 from rules.hpa.decision import Decision
@@ -90,7 +91,8 @@ def verdict(observation: Observation, decision: Decision, why: Sequence[str] = (
     if refused:
         return f"{keeps}: {refused}. For you, {present}. {cure}"
     some = f"; {failed[0].metric} has no value and is ignored" if failed else ""
-    doubt = next(filter(None, map(doubt_of, observation.proposals)), "")
+    found = next(filter(None, map(doubt_of, observation.proposals)), None)
+    doubt = "" if found is None else found.sentence
     if decision.replicas is None:
         return (
             f"{subject} scales {hpa.target} from {current} to {_goal(decision, current)}, now or "
@@ -113,10 +115,10 @@ def verdict(observation: Observation, decision: Decision, why: Sequence[str] = (
     return f"{keeps}: {present}{some}. {advice}"
 
 
-def doubt_of(proposed: Proposal) -> str:
-    """Return why a value is probably not what its author wants, and what to do; else empty."""
-    note = f"{proposed.metric.name}: {proposed.note}" if proposed.note else ""
-    return sums.doubt(proposed) or note or units.doubt(proposed)
+def doubt_of(proposed: Proposal) -> Finding | None:
+    """Return why a value is probably not what its author wants; None if it is."""
+    noted = Finding(state=State.WARNING, subject=proposed.metric.name, fact=proposed.note)
+    return sums.doubt(proposed) or (noted if proposed.note else units.doubt(proposed))
 
 
 def _advice(hpa: Autoscaler, decision: Decision, *, scales: bool) -> str:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from rules import quantity
+from rules.findings import Finding, warning
 from rules.hpa.proposal import Proposal, total
 from rules.query import nature
 from rules.quoting import counted
@@ -10,28 +13,26 @@ from rules.quoting import counted
 _SHOWN = 3
 
 
-def doubt(proposed: Proposal) -> str:
-    """Return why the sum of an external metric is not what its author wants; else empty.
-
-    The end says what to do.
-    """
+def doubt(proposed: Proposal) -> Finding | None:
+    """Return why the sum of an external metric is not what its author wants; None if it is."""
     metric, items = proposed.metric, proposed.items
     if items and min(items) < 0 and metric.target == "AverageValue":
         lowest = quantity.decimal(min(items))
-        cure = (
-            "Kubernetes 1.34 and later take a sum below 0 for an overflow and scale towards "
-            "maxReplicas; older ones do not scale up. Write clamp_min(..., 0) in metricsQuery"
-        )
+        fact = f"{metric.name} has an item of {lowest}. While the items are added up, "
         if len(items) == 1:
-            return f"The value is below 0 ({lowest}): {cure}"
-        return f"{metric.name} has an item of {lowest}. While the items are added up, {cure}"
-    if len(items) < 2:
-        return ""
-    found = nature.doubt_of_sum(metric.name, proposed.query)
+            fact = f"The value is below 0 ({lowest}): "
+        fact += (
+            "Kubernetes 1.34 and later take a sum below 0 for an overflow and scale towards "
+            "maxReplicas; older ones do not scale up"
+        )
+        return warning("", fact, cure="Write clamp_min(..., 0) in metricsQuery")
+    if len(items) < 2 or not (found := nature.doubt_of_sum(metric.name, proposed.query)):
+        return None
     some = ", ".join(map(quantity.decimal, items[:_SHOWN])) + (", ..." if items[_SHOWN:] else "")
     number = f"{counted(len(items), 'item')} ({some})"
     shown = f"{metric.name} is {quantity.decimal(total(metric, items))}"
-    return f"{shown}: the controller adds {number}, but each is {found}" if found else ""
+    fact = f"{shown}: the controller adds {number}, but each is {found.fact}"
+    return replace(found, fact=fact)
 
 
 def needs_query(proposed: Proposal) -> bool:

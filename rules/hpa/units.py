@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 
 from rules import quantity
+from rules.findings import Finding, warning
 from rules.hpa.proposal import Proposal
 from rules.query.nature import PERCENT, SHARE
 
@@ -31,46 +32,49 @@ def is_share(name: str, value: int) -> bool:
     return bool(PERCENT.fullmatch(name)) and 0 < value < _ONE
 
 
-def doubt_of_target(name: str, value: int, *, external: bool) -> str:
-    """Return why the target of a metric has another unit, and what to do; else empty."""
+def doubt_of_target(name: str, value: int, *, external: bool) -> Finding | None:
+    """Return why the target of a metric has another unit; None if it has not."""
     target = f"the target {quantity.decimal(value)} of {name}"
     if _WHOLE.fullmatch(name) and value < _ONE:
-        return f"{target} is less than one: m means thousandths. Write M or Mi for millions"
+        fact = f"{target} is less than one: m means thousandths"
+        return warning("", fact, cure="Write M or Mi for millions")
     if SHARE.fullmatch(name) and value > _ONE * (_FAR if external else 1):
-        return (
-            f"{target} is above 1, and the metric is by its name a share of 1, so it is never "
-            "reached. Write 700m for 70 %, or multiply by 100 in metricsQuery"
-        )
+        fact = f"{target} is above 1, and the metric is by its name a share of 1, so it is never"
+        cure = "Write 700m for 70 %, or multiply by 100 in metricsQuery"
+        return warning("", f"{fact} reached", cure=cure)
     if not PERCENT.fullmatch(name):
-        return ""
+        return None
     if value < _ONE:
-        return f"{target} is less than 1 %. Write the percentage: 20 for 20 %, not 0.2"
+        cure = "Write the percentage: 20 for 20 %, not 0.2"
+        return warning("", f"{target} is less than 1 %", cure=cure)
     # The sum of the series of an external metric may be above 100.
     if value > _HUNDRED * (_FAR if external else 1):
-        return f"{target} is above 100 %, so it is never reached. Write the percentage, such as 20"
-    return ""
+        fact = f"{target} is above 100 %, so it is never reached"
+        return warning("", fact, cure="Write the percentage, such as 20")
+    return None
 
 
-def doubt(proposed: Proposal) -> str:
-    """Return why target and value have different units, and what to do; else empty."""
+def doubt(proposed: Proposal) -> Finding | None:
+    """Return why target and value have different units; None if they have not."""
     metric, value = proposed.metric, proposed.current
     if proposed.replicas is None or metric.type in {"Resource", "ContainerResource"}:
-        return ""
+        return None
     if found := doubt_of_target(metric.name, metric.value, external=metric.type == "External"):
         return found
     shown = f"{metric.name} is {metric.written(value)}"
     if metric.name.endswith("_total") and proposed.ratio >= _FAR:
-        return (
-            f"{shown} and by its name a counter, which only rises. Compute a rate in metricsQuery"
-        )
+        fact = f"{shown} and by its name a counter, which only rises"
+        return warning("", fact, cure="Compute a rate in metricsQuery")
     if not PERCENT.fullmatch(metric.name) and not _SHARE_OR_PERCENT.fullmatch(metric.name):
-        return ""
+        return None
     if 0 < value < _ONE and metric.value >= _FAR * _ONE:
-        return (
-            f"{shown}, less than 1 %. If the exporter reports 0 to 1, multiply by 100 in "
-            "metricsQuery, or write the target as a share of 1"
+        cure = (
+            "If the exporter reports 0 to 1, multiply by 100 in metricsQuery, or write the target "
+            "as a share of 1"
         )
+        return warning("", f"{shown}, less than 1 %", cure=cure)
     if metric.value <= _ONE < value:
         target = metric.written(metric.value)
-        return f"{shown} %, but its target {target}, a share of 1. Write the percentage"
-    return ""
+        fact = f"{shown} %, but its target {target}, a share of 1"
+        return warning("", fact, cure="Write the percentage")
+    return None

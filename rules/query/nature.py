@@ -10,6 +10,7 @@ import re
 
 from rules import promql
 from rules.errors import PlanError
+from rules.findings import Finding, warning
 from rules.syntax import (
     Aggregation,
     Binary,
@@ -51,8 +52,8 @@ _CHOOSING = frozenset(("bottomk", "max", "min", "topk"))
 """Aggregations of which that is true."""
 
 
-def doubt_of_sum(name: str, query: str = "") -> str:
-    """Return why the values of a metric must not be added up, and what to do; else empty.
+def doubt_of_sum(name: str, query: str = "") -> Finding | None:
+    """Return why the values of a metric must not be added up; None if they may be.
 
     Without a `query`, only the name decides.
     """
@@ -60,11 +61,9 @@ def doubt_of_sum(name: str, query: str = "") -> str:
     if not kind and query:
         by, kind = "query", of_query(query)
     if not kind:
-        return ""
-    return (
-        f"by its {by} a {kind}, and a sum of these is none. Select one item by `metric.selector`, "
-        "or aggregate to one in metricsQuery"
-    )
+        return None
+    cure = "Select one item by `metric.selector`, or aggregate to one in metricsQuery"
+    return warning("", f"by its {by} a {kind}, and a sum of these is none", cure=cure)
 
 
 def of_name(name: str) -> str:

@@ -117,7 +117,7 @@ def _doubt(target: HpaTarget) -> Iterator[Problem]:
         yield target.problem("error", str(error))
         return
     if doubt := units.doubt_of_target(target.metric, value, external=target.external):
-        yield target.warning(doubt)
+        yield target.warning(doubt.sentence)
 
 
 def _preset(name: str) -> tuple[str, config.Parsed]:

@@ -293,7 +293,7 @@ def _answered(rule: CompiledRule, subject: str, result: _Trial) -> Iterator[Prob
                 rule,
                 "metricsQuery",
                 f"returns {result.values} values of {metric}, which an HPA without a selector adds "
-                f"up to {quantity.decimal(result.total)}, but each is {doubt}",
+                f"up to {quantity.decimal(result.total)}, but each is {doubt.sentence}",
             )
     if not result.values:
         place = f" in namespace {result.namespace}" if result.namespace else ""

@@ -24,12 +24,11 @@ from adapter.cli.console import rows
 from adapter.cli.console.rows import Look, Row
 from adapter.cli.doctor import autoscalers as metrics
 from adapter.cli.doctor import client
-from adapter.cli.doctor.report import Finding, failure
 from adapter.clients.kubernetes import Kube, Reply
 from adapter.clients.value_index import Item, ValueIndex
 from adapter.clients.watch_cache import Content, WatchCaches
 from rules.errors import UnreadableError
-from rules.findings import State
+from rules.findings import Finding, State, failure
 from rules.hpa import autoscaler, reading
 from rules.kinds import Kind
 

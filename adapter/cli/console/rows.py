@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from adapter.cli.doctor.report import Finding, State
 from rules import quantity
 from rules.errors import QuantityError, RulesError
+from rules.findings import Finding, State
 from rules.hpa import autoscaler
 from rules.hpa.autoscaler import Autoscaler, Metric
 
@@ -195,4 +195,4 @@ def _judge(hpa: Autoscaler, values: Sequence[Value], look: Look | None) -> tuple
 
 
 def _sentence(finding: Finding) -> str:
-    return ". ".join(filter(None, (finding.fact, finding.cause, finding.cure)))
+    return replace(finding, subject="").sentence

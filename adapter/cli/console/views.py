@@ -19,12 +19,12 @@ from adapter.cli.console.rows import Row
 from adapter.cli.doctor import autoscaler, checks, installation, replay, report
 from adapter.cli.doctor.autoscaler import Explained
 from adapter.cli.doctor.client import CannotTellError, Client
-from adapter.cli.doctor.report import Finding, State
 from adapter.clients import detection
 from adapter.clients.kubernetes import Kube
 from adapter.clients.prometheus import Prometheus
 from rules.causes import explanation_document
 from rules.exporters import detect
+from rules.findings import Finding, State
 from rules.hpa import reading, replay_report
 from rules.hpa.autoscaler import Autoscaler
 from rules.hpa.reading import CUSTOM, EXTERNAL

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -15,10 +15,11 @@ from adapter import errors
 from adapter.background import gather_or_cancel
 from adapter.cli.doctor import client
 from adapter.cli.doctor.installation import Installed
-from adapter.cli.doctor.report import Finding, failure, ok, skipped, warning
 from adapter.clients.kubernetes import Kube, Reply
 from adapter.server.api.groups import resource
+from rules.causes import warning_header
 from rules.errors import UnreadableError
+from rules.findings import Finding, failure, ok, skipped, warning
 from rules.hpa import reading, report
 from rules.hpa.reading import Observation
 
@@ -29,7 +30,6 @@ _AT_ONCE = 10
 _SECONDS = 6.0
 """Seconds after which the other autoscalers are not checked."""
 _FORBIDDEN = frozenset({401, 403})
-_WARNING = re.compile(r'299 \S+ "((?:[^"\\]|\\.)*)"')
 _SEE = "docs/troubleshooting.md#what-do-the-reasons-mean explains the reason"
 
 _USAGE = f"/apis/{resource.NAME}/"
@@ -127,8 +127,7 @@ def _of_metrics(subject: str, observed: Observation, replies: _Replies) -> Itera
         elif finding := judge(name, replies[id(request)]):
             yield finding
         elif doubt := report.doubt_of(proposed):
-            fact, _, cure = doubt.rpartition(". ")
-            yield warning(name, fact, cure=cure)
+            yield replace(doubt, subject=name)
         elif len(proposed.items) > 1:
             yield ok(name, f"the HPA controller adds up {len(proposed.items)} items")
 
@@ -151,8 +150,7 @@ def _cause(reply: Reply) -> str:
     for each in details.get("causes") or ():
         if each.get("reason"):
             return f"{each['reason']}: {each.get('message', '')}"
-    found = _WARNING.search(reply.headers.get("Warning", ""))
-    return re.sub(r"\\(.)", r"\1", found[1]) if found else ""
+    return warning_header.parse(reply.headers.get(warning_header.NAME, ""))
 
 
 def _message(reply: Reply) -> str:

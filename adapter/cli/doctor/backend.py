@@ -8,13 +8,12 @@ from collections.abc import Iterator, Sequence
 
 from adapter import errors
 from adapter.cli.doctor import installation
-from adapter.cli.doctor.report import Finding, failure, ok, skipped, warning
 from adapter.clients import detection, reachability
 from adapter.clients.prometheus import Prometheus
 from rules.document.sources import DEFAULT
 from rules.exporters import detect
 from rules.exporters.advice import Finding as Observation
-from rules.findings import State
+from rules.findings import Finding, State, failure, ok, skipped, warning
 
 _NAMES = f"group by (__name__) ({detection.SELECTOR})"
 _MAX_AGE = 90.0

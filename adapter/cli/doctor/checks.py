@@ -18,9 +18,10 @@ from adapter.cli.doctor import (
     report,
 )
 from adapter.cli.doctor.installation import Installed
-from adapter.cli.doctor.report import Finding, Step, failure, skipped
+from adapter.cli.doctor.report import Step
 from adapter.clients import sources
 from adapter.clients.kubernetes import Kube
+from rules.findings import Finding, failure, skipped
 
 _QPS, _BURST = 50.0, 100
 _TIMEOUT = 5.0

@@ -15,12 +15,12 @@ from cryptography import x509
 
 from adapter import errors
 from adapter.background import gather_or_cancel
-from adapter.cli.doctor.report import Finding, failure, ok, skipped, warning
 from adapter.clients import own_rights
 from adapter.clients.kubernetes import Kube, Reply
 from adapter.clients.rights import Account
 from adapter.server.api.groups import custom
 from certs.bundle import UNREADABLE
+from rules.findings import Finding, failure, ok, skipped, warning
 
 _SELF_REVIEW = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 _MAX_SKEW = 5.0

@@ -9,11 +9,11 @@ import orjson
 from adapter.background import gather_or_cancel
 from adapter.cli.doctor import installation, registration
 from adapter.cli.doctor.installation import Installed
-from adapter.cli.doctor.report import Finding, failure, ok
 from adapter.clients import own_rights, rights
 from adapter.clients.rights import Account, Right
 from adapter.server.api.groups import custom, external, resource
 from adapter.server.api.groups.group import AnyGroup
+from rules.findings import Finding, failure, ok
 from rules.kinds import NAMESPACES, NODES, PODS, GroupResource
 
 _CONTROLLER = Account(namespace="kube-system", name="horizontal-pod-autoscaler")

@@ -14,9 +14,9 @@ from cryptography import x509
 from adapter import errors
 from adapter.background import gather_or_cancel
 from adapter.cli.doctor.installation import Installed, certificates_problem, expires_soon
-from adapter.cli.doctor.report import Finding, failure, ok, skipped, warning
 from adapter.server.api.groups import GROUPS, custom
 from adapter.server.api.groups.group import AnyGroup
+from rules.findings import Finding, failure, ok, skipped, warning
 
 _PATH = "/apis/apiregistration.k8s.io/v1/apiservices"
 _DIAL_TIMEOUT = 3.0

@@ -1,4 +1,4 @@
-"""Findings of `doctor`, and the checks that return them: independent, bounded in time.
+"""Report of `doctor`, and the checks that return its findings: independent, bounded in time.
 
 What is checked is in the other modules of this package.
 """
@@ -6,13 +6,13 @@ What is checked is in the other modules of this package.
 from __future__ import annotations
 
 import asyncio
-import enum
 import json
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 
 from adapter import errors
+from rules.findings import Finding, State, failure, skipped
 from rules.quoting import counted, escaped
 
 _AUTOSCALER = "autoscaler "
@@ -22,54 +22,12 @@ _TIMEOUT = 9.0
 _FORBIDDEN = frozenset({401, 403})
 
 
-class State(enum.StrEnum):
-    """Outcome of a check."""
-
-    OK = "ok"
-    SKIPPED = "skipped"
-    WARNING = "warning"
-    FAILURE = "failure"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    """What a check found out about one subject."""
-
-    state: State
-    name: str
-    fact: str
-    cause: str = ""
-    """Why it is so; for failures and warnings."""
-    cure: str = ""
-    """What to do."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
     """A check, whose name is that of its findings or their beginning."""
 
     name: str
     run: Callable[[], Awaitable[Iterable[Finding]]]
-
-
-def ok(name: str, fact: str) -> Finding:
-    """Return a finding that needs no action."""
-    return Finding(state=State.OK, name=name, fact=fact)
-
-
-def skipped(name: str, fact: str, cure: str = "") -> Finding:
-    """Return that something could not be checked, and what would allow it."""
-    return Finding(state=State.SKIPPED, name=name, fact=fact, cure=cure)
-
-
-def warning(name: str, fact: str, *, cause: str = "", cure: str) -> Finding:
-    """Return a finding that does not prevent scaling, but should be corrected."""
-    return Finding(state=State.WARNING, name=name, fact=fact, cause=cause, cure=cure)
-
-
-def failure(name: str, fact: str, *, cause: str = "", cure: str) -> Finding:
-    """Return a finding that prevents scaling."""
-    return Finding(state=State.FAILURE, name=name, fact=fact, cause=cause, cure=cure)
 
 
 async def run(steps: Sequence[Step]) -> tuple[Finding, ...]:
@@ -88,7 +46,7 @@ async def _run(step: Step) -> tuple[Finding, ...]:
     except errors.BackendError as error:
         if isinstance(error, errors.Refused) and error.status in _FORBIDDEN:
             cure = "run doctor with the kubeconfig of an account that may read this"
-            return (skipped(step.name, str(error).partition(f" {error.status}: ")[2], cure),)
+            return (skipped(step.name, error.refusal or "no reason given", cure),)
         return (failure(step.name, str(error), cure="see the error"),)
     except Exception as error:  # noqa: BLE001 - one response that is odd ends no other check
         fact = f"the check failed: {error!r}"
@@ -100,7 +58,7 @@ def lines(findings: Sequence[Finding]) -> Iterator[str]:
     """Yield the report as text; the last line alone names the most important fault."""
     findings = [_printable(each) for each in findings]
     for each in findings:
-        yield f"{each.state:<8}{each.name}: {each.fact}"
+        yield f"{each.state:<8}{each.subject}: {each.fact}"
         if each.cause:
             yield f"          cause: {each.cause}"
         if each.cure:
@@ -113,11 +71,11 @@ def _printable(finding: Finding) -> Finding:
 
     Whoever may create an autoscaler chooses the text of a metric's name.
     """
-    name, fact, cause, cure = (
+    subject, fact, cause, cure = (
         escaped(" ".join(text.split()))
-        for text in (finding.name, finding.fact, finding.cause, finding.cure)
+        for text in (finding.subject, finding.fact, finding.cause, finding.cure)
     )
-    return replace(finding, name=name, fact=fact, cause=cause, cure=cure)
+    return replace(finding, subject=subject, fact=fact, cause=cause, cure=cure)
 
 
 def as_json(findings: Sequence[Finding]) -> str:
@@ -125,7 +83,10 @@ def as_json(findings: Sequence[Finding]) -> str:
     document = {
         "failures": _count(findings, State.FAILURE),
         "warnings": _count(findings, State.WARNING),
-        "findings": [asdict(each) for each in findings],
+        "findings": [
+            {"state": x.state, "name": x.subject, "fact": x.fact, "cause": x.cause, "cure": x.cure}
+            for x in findings
+        ],
     }
     return json.dumps(document, indent=2)
 
@@ -142,12 +103,12 @@ def _summary(findings: Sequence[Finding]) -> str:
         # What concerns an autoscaler comes before advice about exporters.
         warnings_first = state is State.WARNING
         for each in sorted(
-            findings, key=lambda each: warnings_first and not each.name.startswith(_AUTOSCALER)
+            findings, key=lambda each: warnings_first and not each.subject.startswith(_AUTOSCALER)
         ):
             if each.state is state:
                 parts = filter(None, (each.cause, each.cure))
                 sentences = [f"{part[0].upper()}{part[1:]}" for part in parts]
-                return ". ".join([counts, f"Begin with {each.name}: {each.fact}", *sentences])
+                return ". ".join([counts, f"Begin with {each.subject}: {each.fact}", *sentences])
     return f"{counts}, {numbers[State.OK]} ok, {numbers[State.SKIPPED]} skipped"
 
 

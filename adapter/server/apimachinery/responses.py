@@ -32,6 +32,7 @@ from adapter.server.apimachinery.call import Call
 from adapter.server.apimachinery.heads import AUDIT_ID, Heads
 from adapter.server.http.connection import DEFAULT_TIMEOUT, Serve
 from adapter.server.http.request import Request
+from rules.causes import warning_header
 from rules.errors import PlanError, SelectorError
 from rules.findings import Finding
 from rules.quoting import MAX_ECHO, shorten
@@ -42,9 +43,6 @@ PLAIN = "text/plain; charset=utf-8"
 
 _GZIP_THRESHOLD = 128 * 1024
 """Bytes; it takes 1 ms to compress so many, and longer bodies are compressed in a thread."""
-_WARNING = "Warning"
-_MAX_WARNING = 400
-"""Characters of a warning. Kubernetes limits all warnings of a response to 4096."""
 _READ_ONLY = frozenset({hdrs.METH_GET, hdrs.METH_HEAD})
 _BODILESS = frozenset({204, 304})
 _HUMAN_CLIENTS = ("curl", "Wget", "Mozilla/5.0")
@@ -236,23 +234,11 @@ def error_answer(error: Exception, request: Request, info: request_info.RequestI
 
 
 def with_warning(answer: Answer, causes: Sequence[Finding]) -> Answer:
-    """Return the answer with the first cause as a warning, which kubectl prints.
-
-    https://www.rfc-editor.org/rfc/rfc7234#section-5.5
-    """
+    """Return the answer with the first cause as a warning, which kubectl prints."""
     if not causes:
         return answer
-    return replace(answer, headers={**answer.headers, _WARNING: _warning(tuple(causes))})
-
-
-@functools.lru_cache(maxsize=256)
-def _warning(causes: tuple[Finding, ...]) -> str:
-    """Return the value of the header. Remembered, because a list has the same causes for long."""
-    more = f" (and {len(causes) - 1} more)" if len(causes) > 1 else ""
-    text = shorten(str(causes[0]), _MAX_WARNING).replace("…", "...") + more
-    printable = "".join(each if " " <= each <= "~" else "?" for each in " ".join(text.split()))
-    quoted = printable.replace("\\", "\\\\").replace('"', '\\"')
-    return f'299 - "{quoted}"'
+    rendered = warning_header.render(tuple(causes))
+    return replace(answer, headers={**answer.headers, warning_header.NAME: rendered})
 
 
 def _api_error(error: Exception) -> ApiError:

@@ -168,7 +168,7 @@ async def test_doctor_warns_of_replicas_behind_one_address(replicas):
         client = Prometheus(session, url)
         found = await diagnosis.findings(client)
 
-    (finding,) = [each for each in found if each.name == "prometheus-replicas"]
+    (finding,) = [each for each in found if each.subject == "prometheus-replicas"]
     assert client.reachability.check().state is State.WARNING
     assert client.reachability.check().fact.startswith("2 servers answer behind one address")
     assert finding.state is State.WARNING
@@ -207,7 +207,7 @@ async def test_doctor_says_that_one_server_behind_an_address_is_queried(replicas
     async with balanced(replicas[FIRST].port) as url, keeping(url) as client:
         found = await diagnosis.findings(client)
 
-    (finding,) = [each for each in found if each.name == "prometheus-replicas"]
+    (finding,) = [each for each in found if each.subject == "prometheus-replicas"]
     assert finding.state is State.OK
     assert finding.fact.startswith("2 Prometheus servers answer behind one address, of which one")
 
@@ -276,7 +276,7 @@ async def test_one_server_costs_no_request_and_no_connection(aiohttp_server):
 async def test_doctor_says_how_many_addresses_there_are(client):
     found = await diagnosis.findings(client)
 
-    (finding,) = [each for each in found if each.name == "prometheus-replicas"]
+    (finding,) = [each for each in found if each.subject == "prometheus-replicas"]
     assert finding.state is State.OK
     assert "2 addresses" in finding.fact
 
@@ -284,7 +284,7 @@ async def test_doctor_says_how_many_addresses_there_are(client):
 async def test_doctor_says_nothing_about_one_server(replicas, session):
     found = await diagnosis.findings(Prometheus(session, replicas[FIRST].url))
 
-    assert not [each for each in found if each.name == "prometheus-replicas"]
+    assert not [each for each in found if each.subject == "prometheus-replicas"]
 
 
 @pytest.mark.parametrize(

@@ -29,9 +29,10 @@ from adapter.cli.doctor import (
     deployment as deployment_flags,
 )
 from adapter.cli.doctor.installation import Installed
-from adapter.cli.doctor.report import State, Step
+from adapter.cli.doctor.report import Step
 from adapter.clients.kubernetes import Kube, Reply
 from rules.exporters import detect
+from rules.findings import State, failure, ok, warning
 from tools.certificates import Holder
 from tools.fakes import kubernetes
 from tools.presets.table import EXPORTERS
@@ -86,7 +87,8 @@ def pem(days):
 
 def texts(findings):
     return [
-        f"{each.state} {each.name}: {each.fact} | {each.cause} | {each.cure}" for each in findings
+        f"{each.state} {each.subject}: {each.fact} | {each.cause} | {each.cure}"
+        for each in findings
     ]
 
 
@@ -402,7 +404,7 @@ async def test_a_target_in_another_unit_than_its_metric_is_a_warning(installed, 
 
     (finding,) = list(await autoscalers.metrics(installed))[1:]
 
-    assert finding.name == "autoscaler default/units, metric gpu_percent"
+    assert finding.subject == "autoscaler default/units, metric gpu_percent"
     assert finding.fact == "the target 200m of gpu_percent is less than 1 %"
     assert finding.cure == "Write the percentage: 20 for 20 %, not 0.2"
 
@@ -449,7 +451,7 @@ async def test_sums_of_external_metrics_are_said(installed, answers, items, quer
         return
     (finding,) = found
     severity, fact, cure = expected
-    assert finding.name == "autoscaler default/sums, metric queue"
+    assert finding.subject == "autoscaler default/sums, metric queue"
     assert finding.state == severity
     assert fact in finding.fact
     assert cure in finding.cure
@@ -571,7 +573,9 @@ async def test_one_check_hides_no_other_and_each_is_bounded(monkeypatch):
         await asyncio.Event().wait()
 
     async def refuse():
-        raise errors.Refused("GET /x: 403: user a may not", status=403)
+        error = errors.Refused("GET /x: 403: user a may not", status=403)
+        error.refusal = "user a may not"
+        raise error
 
     async def fail():
         raise errors.Broken("GET /y: 500: broken")
@@ -580,7 +584,7 @@ async def test_one_check_hides_no_other_and_each_is_bounded(monkeypatch):
         return {}["items"]
 
     async def succeed():
-        return [report.ok("good", "is good")]
+        return [ok("good", "is good")]
 
     checks = (hang, refuse, fail, break_down, succeed)
     steps = [Step(name=each.__name__, run=each) for each in checks]
@@ -594,14 +598,14 @@ async def test_one_check_hides_no_other_and_each_is_bounded(monkeypatch):
 
 def test_the_last_line_has_the_first_failure_with_cause_and_cure():
     findings = (
-        report.warning("w", "odd", cure="look"),
-        report.failure("f", "broken", cause="dust", cure="clean it"),
-        report.failure("g", "broken, too", cure="x"),
+        warning("w", "odd", cure="look"),
+        failure("f", "broken", cause="dust", cure="clean it"),
+        failure("g", "broken, too", cure="x"),
     )
 
     *_, last = report.lines(findings)
     *_, without = report.lines(findings[:1])
-    *_, fine = report.lines([report.ok("o", "fine")])
+    *_, fine = report.lines([ok("o", "fine")])
 
     assert last == "2 failures, 1 warning. Begin with f: broken. Dust. Clean it"
     assert without == "0 failures, 1 warning. Begin with w: odd. Look"
@@ -610,7 +614,7 @@ def test_the_last_line_has_the_first_failure_with_cause_and_cure():
 
 def test_text_of_others_forges_no_line_and_controls_no_terminal():
     hostile = "a\x1b[2J\nok      all: fine\u2028ok\u202e"
-    finding = report.failure(hostile, hostile, cause=hostile, cure=hostile)
+    finding = failure(hostile, hostile, cause=hostile, cure=hostile)
 
     text = "\n".join(report.lines([finding]))
 
@@ -771,8 +775,8 @@ def test_presets_in_use_are_compared_with_the_exporters(presets, expected):
 def test_a_warning_about_an_autoscaler_comes_before_advice_about_exporters():
     *_, last = report.lines(
         [
-            report.warning("exporters", "none", cure="x"),
-            report.warning("autoscaler a/b, metric m", "200m", cure="write 20"),
+            warning("exporters", "none", cure="x"),
+            warning("autoscaler a/b, metric m", "200m", cure="write 20"),
         ]
     )
 

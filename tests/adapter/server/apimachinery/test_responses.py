@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry
 from adapter import errors, telemetry
 from adapter.server.apimachinery import encoding, responses
 from adapter.server.apimachinery.responses import Answer
+from rules.causes import warning_header
 from rules.causes.reasons import Reason
 from rules.errors import PlanError, SelectorError
 from rules.findings import Finding
@@ -383,6 +384,10 @@ def test_a_warning_is_one_line_of_ascii_in_quotes_and_limited():
     assert header.startswith('299 - "NoQuery: a \\"b\\" \\\\ ? Evil: 1 xxx')
     assert header.endswith('xxx... (and 1 more)"')
     assert len(header) < 500
+    parsed = warning_header.parse(header)
+    assert parsed.startswith('NoQuery: a "b" \\ ? Evil: 1 xxx')
+    assert parsed.endswith("xxx... (and 1 more)")
+    assert warning_header.parse("") == ""
 
 
 def test_the_warning_of_the_same_causes_is_written_once():
