@@ -1,6 +1,5 @@
 """Bounds of what the server remembers and tracks, in one table.
 
-docs/dev/architecture.md shows it.
 `rules.limits` has the limits on what the writers of objects can make grow.
 """
 

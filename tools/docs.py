@@ -18,13 +18,12 @@ from pathlib import Path
 import yaml
 from prometheus_client import CollectorRegistry
 
-from adapter import bounds, telemetry
+from adapter import telemetry
 from adapter.cli.commands import check
 from adapter.settings import reference
 from adapter.settings.settings import GROUPS
-from rules import limits, presets
+from rules import limits
 from rules.causes.reasons import Reason
-from rules.exporters.generations import GENERATIONS
 from tools import chart_values
 from tools.backends.servers import BACKENDS
 from tools.presets.table import (
@@ -47,6 +46,14 @@ _LIMITED = {
 }
 """What each group of limits is for, by the first word of their names."""
 _CURRENT = [name for name in METRICS if name.endswith("_current")]
+_USUAL = {
+    f"{name}_current"
+    for name in (
+        *("duty_cycle", "memory_used_bytes", "memory_utilization"),
+        *("temperature_celsius", "power_usage_milliwatts"),
+    )
+}
+"""Metrics that exporters provide unless the table says so."""
 _NO_VARIANT = ("gpu-dcgm-mig", "gpu-node")
 """Presets whose exporters are only in golden.json, and not among the variants of the fleet."""
 _REASON_NOTES: Mapping[Reason, str] = {
@@ -149,20 +156,6 @@ def _families(names: Sequence[str]) -> Sequence[str]:
     return sorted({f"{name.partition('-')[0]}-*" for name in names})
 
 
-def preset_list() -> str:
-    """Return the presets, each with its description, and the usual ports and path to scrape."""
-    scraped: dict[str, list[str]] = {}
-    for each in GENERATIONS:
-        if each.port:
-            path = "" if each.path == "/metrics" else f" `{each.path}`"
-            scraped.setdefault(each.preset, []).append(f"{each.port}{path}")
-    rows = (
-        (f"`{name}`", presets.describe(name), ", ".join(scraped.get(name, ())))
-        for name in presets.names()
-    )
-    return _table(("Preset", "What it reads", "Port"), rows)
-
-
 def preset_metrics() -> str:
     """Return the metrics of the presets of exporters."""
     rows = ((f"`{name}`", METRICS[name].unit, METRICS[name].meaning) for name in _CURRENT)
@@ -171,7 +164,6 @@ def preset_metrics() -> str:
 
 def generations() -> str:
     """Return which metrics each exporter provides, by the expectations of the preset tests."""
-    columns = [name.removesuffix("_current").replace("_", " ") for name in _CURRENT]
     rows = []
     for variant, each in VARIANTS.items():
         nodes = "✓" if each.schemes == SCHEMES else "relabelled" if each.schemes else ""
@@ -183,14 +175,26 @@ def generations() -> str:
         metrics = {metric for values in objects.values() for metric in values}
         nodes = "✓" if case["pods"] else "relabelled, no pods" if "scheme" in case else "no pods"
         rows.append(_generation(case["variant"], (case["preset"],), metrics, nodes))
-    return _table(("Exporter", "Presets", *columns, "nodes"), rows)
+    return _table(("Exporter", "Presets", "Without", "Also", "Nodes"), rows)
 
 
 def _generation(
     variant: str, names: Iterable[str], metrics: Container[str], nodes: str
 ) -> tuple[str, ...]:
-    provided = ("✓" if metric in metrics else "" for metric in _CURRENT)
-    return EVERY_VARIANT[variant].title, ", ".join(f"`{name}`" for name in names), *provided, nodes
+    usual = [metric for metric in _CURRENT if metric in _USUAL]
+    return (
+        EVERY_VARIANT[variant].title,
+        ", ".join(f"`{name}`" for name in names),
+        _short(metric for metric in usual if metric not in metrics),
+        _short(metric for metric in _CURRENT if metric in metrics and metric not in usual),
+        nodes,
+    )
+
+
+def _short(metrics: Iterable[str]) -> str:
+    return ", ".join(
+        re.sub("(_milliseconds)?(_current|_over_time)$", "", metric) for metric in metrics
+    )
 
 
 def server_metrics() -> str:
@@ -201,23 +205,19 @@ def server_metrics() -> str:
 
 def servers() -> str:
     """Return which metrics each model server provides, by the table of the preset tests."""
-    columns = (
-        *("waiting", "running", "active", "KV cache", "prompt tokens", "generated tokens"),
-        *("requests", "first token", "between tokens", "whole request", "queue p95", "mean"),
-    )
     rows = (
         (
             each.title,
             f"`{each.presets[0]}`",
-            *("✓" if metric in each.metrics else "" for metric in SERVER_METRICS),
+            _short(metric for metric in SERVER_METRICS if metric not in each.metrics),
         )
         for each in SERVERS.values()
     )
-    return _table(("Server", "Preset", *columns), rows)
+    return _table(("Server", "Preset", "Without"), rows)
 
 
-def own_metrics() -> str:
-    """Return the metrics that the adapter exposes about itself."""
+def own_metrics(prefix: str = "") -> str:
+    """Return the metrics that the adapter exposes about itself whose names begin with `prefix`."""
     registry = CollectorRegistry()
     for name, each in inspect.getmembers(telemetry, inspect.isclass):
         if each.__module__ == telemetry.__name__ and not name.startswith("_"):
@@ -228,7 +228,8 @@ def own_metrics() -> str:
         for family in collector.collect():
             name = f"{family.name}_total" if family.type == "counter" else family.name
             shown = ", ".join(f"`{label}`" for label in labels if label)
-            rows.append((f"`{name}`", shown, family.documentation))
+            if name.startswith(prefix):
+                rows.append((f"`{name}`", shown, family.documentation))
     return _table(("Metric", "Labels", "Meaning"), sorted(rows))
 
 
@@ -309,19 +310,6 @@ def object_limits() -> str:
     return _table(("Limit", "Default", "Of", "Beyond it"), rows)
 
 
-def remembered() -> str:
-    """Return the bounds of what the server remembers and tracks."""
-    rows = ((each.holds, each.valid, _bound(each)) for each in bounds.TABLE.values())
-    return _table(("Key → value, or what is counted", "Used", "At most"), rows)
-
-
-def _bound(bound: bounds.Bound) -> str:
-    size = f"{bound.size:,}".replace(",", " ")
-    if bound.unit != "entries":
-        size = f"{bound.size * (8 if bound.unit == 'words' else 1) >> 20} MiB"
-    return f"{size} ({bound.reason})" if bound.reason else size
-
-
 def make_targets() -> str:
     """Return the targets of the Makefile, each with its help."""
     lines = (ROOT / "Makefile").read_text(encoding="utf-8").splitlines()
@@ -336,11 +324,13 @@ def _table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
 
 
 PARTS: Mapping[str, Mapping[str, Callable[[], str]]] = {
-    "docs/dev/architecture.md": {"bounds": remembered, "layers": layers},
+    "docs/dev/architecture.md": {"layers": layers},
     "docs/flags.md": {"flags": flags},
-    "docs/operations.md": {"alerts": alerts, "metrics": own_metrics},
+    "docs/operations.md": {
+        "alerts": alerts,
+        "metrics": lambda: own_metrics("gpu_metrics_adapter_"),
+    },
     "docs/presets.md": {
-        "presets": preset_list,
         "metrics": preset_metrics,
         "generations": generations,
         "server-metrics": server_metrics,
