@@ -1,4 +1,7 @@
-"""Detection of every exporter generation, scraped in every way by a real Prometheus."""
+"""Detection of exporters on a real Prometheus: several at once, idle ones, and the command.
+
+What is detected of each generation alone is in test_variants.py.
+"""
 
 from __future__ import annotations
 
@@ -21,110 +24,9 @@ from adapter.clients.prometheus import Prometheus
 from rules.exporters import detect
 from tools.fakes import prometheus as fakes
 from tools.presets import worlds
-from tools.presets.table import EXPORTERS, SCHEMES
-from tools.presets.worlds import World
 from tools.real import prometheus as real
 
 DCGM, PROF, NODE = "gpu-dcgm", "gpu-dcgm-prof", "gpu-node"
-
-FITTING: Mapping[str, tuple[str, ...]] = {
-    "a1-mindprince": (NODE,),
-    "a2-alibaba": ("gpu-nvidia-alibaba",),
-    "a3-gke-device-plugin": ("gpu-gke-plugin",),
-    "b0-compat-2.1.8-rc2": ("gpu-dcgm-compat", PROF),
-    "b1-dcgm-1x": ("gpu-dcgm1x",),
-    "b2-compat-2x": ("gpu-dcgm-compat", PROF),
-    "b3-compat-oldns": ("gpu-dcgm1x", PROF),
-    "c1-2.4.0-default": (DCGM,),
-    "c10-dra": (DCGM,),
-    "c2-2.6-default": (DCGM,),
-    "c3-3.6.1-dcp": (DCGM, PROF),
-    "c4-4.8.2-default": (DCGM, PROF),
-    "c4-4.8.2-helm": (DCGM, PROF),
-    "c4-4.8.2-sm-uid-podlabels": (DCGM, PROF),
-    "c5-4.8.3-hostname": (DCGM, PROF),
-    "c6-no-k8s": (NODE,),
-    "c7-mig": ("gpu-dcgm-mig", PROF),
-    "c8-timeslicing/4.0-4.7.prom": (DCGM, PROF),
-    "c8-timeslicing/4.8.2-broken-zero.prom": (DCGM, PROF),
-    "c8-timeslicing/4.8.2-hostpid.prom": (DCGM, PROF),
-    "c8-timeslicing/off.prom": (DCGM, PROF),
-    "c9-spurious": (DCGM,),
-    "d1-4.9.0-renamed": ("gpu-dcgm49", PROF),
-    "e1-hami": ("gpu-hami",),
-    "e2-nvidia-smi": (NODE,),
-}
-"""Variant -> fitting presets, with every scrape scheme."""
-
-OWN_NAMES = {"a2-alibaba", "b1-dcgm-1x", "b3-compat-oldns"}
-PODLESS = {"a1-mindprince", "c6-no-k8s", "e2-nvidia-smi"}
-SCHEME_OF: Mapping[str, detect.Scheme] = {
-    "exported": "exported",
-    "honored": "honored",
-    "bare": "direct",
-}
-
-FINDINGS: Mapping[str, set[str]] = {
-    "a1-mindprince": {"no-pods"},
-    "b1-dcgm-1x": {"no-profiling"},
-    "c1-2.4.0-default": {"missing", "no-profiling"},
-    "c10-dra": {"missing", "no-profiling", "dra"},
-    "c2-2.6-default": {"no-profiling"},
-    "c3-3.6.1-dcp": {"missing-profiling"},
-    "c4-4.8.2-default": {"missing-profiling"},
-    "c4-4.8.2-helm": {"missing-profiling"},
-    "c5-4.8.3-hostname": {"missing-profiling"},
-    "c6-no-k8s": {"no-pods"},
-    "c7-mig": {"missing-profiling", "mig"},
-    "c8-timeslicing/4.0-4.7.prom": {"missing", "missing-profiling", "time-slicing"},
-    "c8-timeslicing/4.8.2-broken-zero.prom": {"missing", "missing-profiling", "time-slicing"},
-    "c8-timeslicing/4.8.2-hostpid.prom": {"missing", "missing-profiling", "time-slicing"},
-    "c8-timeslicing/off.prom": {"missing", "missing-profiling"},
-    "c9-spurious": {"missing", "no-profiling"},
-    "d1-4.9.0-renamed": {"missing-profiling"},
-    "e2-nvidia-smi": {"no-pods"},
-}
-"""Variant -> codes of findings, with every scrape scheme."""
-
-NODE_FINDINGS: Mapping[str, str] = {
-    "a1-mindprince": "node-by-instance",
-    "b0-compat-2.1.8-rc2": "hostname-is-pod",
-    "b1-dcgm-1x": "no-node",
-    "b2-compat-2x": "hostname-is-pod",
-    "b3-compat-oldns": "no-node",
-    "c1-2.4.0-default": "hostname-is-pod",
-    "c2-2.6-default": "hostname-is-pod",
-    "e2-nvidia-smi": "node-by-instance",
-}
-"""Variant -> code of the finding about nodes, except with `bare`, which adds a `node` label."""
-
-RELEASES: Mapping[str, str] = {
-    "c1-2.4.0-default": "before 3.5.0",
-    "c2-2.6-default": "before 3.5.0",
-    "c4-4.8.2-helm": "3.5.0 to 4.8.2",
-    "c5-4.8.3-hostname": "4.8.3 or later",
-}
-
-
-def test_the_table_has_every_variant() -> None:
-    folders = {each.name for each in EXPORTERS.iterdir()}
-    files = {f"c8-timeslicing/{each.name}" for each in (EXPORTERS / "c8-timeslicing").iterdir()}
-
-    assert set(FITTING) == folders - {"c8-timeslicing"} | files
-
-
-@pytest.fixture(scope="module", params=SCHEMES)
-def scheme(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
-@pytest.fixture(scope="module")
-def servers(
-    real_servers: None, scheme: str, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Mapping[World, real.Prometheus]]:
-    folders = {World(each, scheme): tmp_path_factory.mktemp("prometheus") for each in FITTING}
-    with worlds.scraping(folders) as running:
-        yield running
 
 
 @pytest.fixture
@@ -135,28 +37,6 @@ async def session() -> AsyncIterator[aiohttp.ClientSession]:
 
 async def report(session: aiohttp.ClientSession, server: real.Prometheus) -> detect.Report:
     return await detection.report(Prometheus(session, server.url))
-
-
-@pytest.mark.parametrize("variant", FITTING)
-async def test_a_variant_is_detected(
-    variant: str,
-    scheme: str,
-    servers: Mapping[World, real.Prometheus],
-    session: aiohttp.ClientSession,
-) -> None:
-    detected = await report(session, servers[World(variant, scheme)])
-
-    assert detected.presets == FITTING[variant]
-    [exporter] = detected.exporters
-    own: detect.Scheme = "own names"
-    naming = own if variant in OWN_NAMES else SCHEME_OF[scheme]
-    assert exporter.schemes == (() if variant in PODLESS else (naming,))
-    expected = set(FINDINGS.get(variant, ()))
-    if scheme != "bare" and variant in NODE_FINDINGS:
-        expected.add(NODE_FINDINGS[variant])
-    assert {finding.code for finding in exporter.findings} == expected
-    assert exporter.release == RELEASES.get(variant, exporter.release)
-    assert detected.provisional == (variant == "c6-no-k8s")
 
 
 @contextmanager
