@@ -16,10 +16,9 @@ from rules.causes import candidates, ended, wording
 from rules.causes.ended import Results
 from rules.causes.reasons import Reason
 from rules.errors import PatternError, PlanError, RulesError
-from rules.exporters import generations
+from rules.exporters import gauges, generations
 from rules.findings import Finding
 from rules.kinds import PODS, GroupResource
-from rules.query import gauges
 from rules.query.aggregate import Sample
 from rules.query.catalog import Step
 from rules.query.plan import ExternalPlan, Plan, escape

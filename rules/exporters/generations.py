@@ -209,6 +209,16 @@ OLD_NAMES_OF: Mapping[str, str] = {
     if old.replace(":", "_") != new.replace(":", "_")
 }
 """Series -> its name in later releases of the same server."""
+GAUGES = frozenset(
+    name
+    for each in GENERATIONS
+    if not each.matcher
+    for metric, required in each.fields.items()
+    if not re.search("_(per_second|milliseconds)$", metric)
+    for series in required
+    for name in (series, *each.other_names.get(series, ()))
+)
+"""Series of which presets read the value, except names that other software has as well."""
 SERVER_SERIES = frozenset[str]().union(*(each.series for each in GENERATIONS if each.server))
 """The series of model servers and gateways."""
 LOAD = tuple(

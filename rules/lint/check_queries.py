@@ -21,11 +21,11 @@ from rules.errors import (
     TemplateExecError,
     TooComplexError,
 )
-from rules.exporters import generations
+from rules.exporters import gauges, generations
 from rules.kinds import NAMESPACES, NODES, PODS, GroupResource, Kinds
 from rules.lint import counters, means
 from rules.mapping import BoundMapping
-from rules.query import gauges, nature
+from rules.query import nature
 from rules.query.clauses import CHOOSES_SAMPLES
 from rules.ruleset import CompiledResourceRules, CompiledRule, uses
 from rules.syntax import Aggregation, Call, Expression, VectorSelector, bare, walk

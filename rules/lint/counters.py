@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from rules.query.gauges import RATES, calls, ranged
+from rules.exporters.gauges import RATES, calls, ranged
 from rules.syntax import (
     Aggregation,
     Binary,

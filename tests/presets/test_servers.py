@@ -22,6 +22,7 @@ from adapter.clients import detection
 from adapter.clients.prometheus import Prometheus
 from rules import presets, ruleset
 from rules.exporters import detect
+from rules.exporters.generations import GENERATIONS
 from tools.presets import api
 from tools.presets.table import FIXTURES, SERVER_METRICS, SERVERS
 from tools.real import prometheus
@@ -206,28 +207,21 @@ def test_every_exposition_is_used() -> None:
 
 
 FINDINGS: Mapping[str, Mapping[str, set[str]]] = {
-    "vllm": {"vllm": set()},
-    "vllm-0.10": {"vllm": set()},
-    "vllm-0.8": {"vllm": set()},
+    **{
+        name: {next(g.name for g in GENERATIONS if (g.preset,) == each.presets): set()}
+        for name, each in SERVERS.items()
+    },
     "vllm-ranks": {"vllm": {"missing"}},
     "vllm-router": {"vllm-router": {"router"}},
-    "sglang": {"sglang": set()},
     "sglang-underscore": {"sglang": set()},
     "sglang-ranks": {"sglang": {"no-requests"}},
     "sglang-prefill": {"sglang": {"no-requests"}},
     "sglang-decode": {"sglang": {"no-requests"}},
     "sglang-router": {"sglang": {"no-requests"}, "sglang-router": {"router"}},
-    "tgi": {"tgi": set()},
-    "tei": {"tei": set()},
-    "triton": {"triton": set()},
     "triton-trtllm": {"triton": {"missing"}, "triton-trtllm": set()},
     "triton-vllm": {"triton": {"missing"}},
     "triton-models": {"triton": {"missing"}},
-    "nim": {"nim": set()},
-    "lmdeploy": {"lmdeploy": set()},
     "lmdeploy-0.9.2": {"lmdeploy": {"missing"}},
-    "trtllm": {"trtllm": set()},
-    "llamacpp": {"llamacpp": set()},
     "inference-pool": {"inference-pool": set()},
     "inference-pool-1.5": {"inference-pool": {"missing"}},
     "litellm": {"litellm": set()},

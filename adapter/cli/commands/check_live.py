@@ -22,10 +22,11 @@ from rules import promql, quantity
 from rules.causes import wording
 from rules.document.sources import DEFAULT
 from rules.errors import Problem, RulesError
+from rules.exporters import gauges
 from rules.hpa import units
 from rules.kinds import NAMESPACES, NODES, PODS, GroupResource
 from rules.lint import check, check_queries, counters
-from rules.query import gauges, nature
+from rules.query import nature
 from rules.query.catalog import Entry, ExternalEntry, Series, Source
 from rules.query.label_binding import LabelBinding
 from rules.quoting import counted

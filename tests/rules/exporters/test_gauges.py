@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rules import presets, ruleset
-from rules.query import gauges
+from rules.exporters import gauges
 
 SERVERS = sorted((Path(__file__).parents[2] / "fixtures/servers").glob("*.prom"))
 READ = {

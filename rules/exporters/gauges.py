@@ -1,6 +1,7 @@
 """Names of series that are gauges, and of which series a query computes a rate.
 
-Only names that leave no doubt: those of well-known exporters, and usual endings.
+Only names that leave no doubt: those that presets read, those of well-known exporters, and usual
+endings.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import re
 from collections.abc import Iterator
 
 from rules import syntax
+from rules.exporters import generations
 from rules.syntax import Call, Expression, MatrixSelector
 
 _COUNTERS = re.compile(r".*_(total|count|sum|bucket|created)|.*TOTAL_ENERGY.*")
@@ -21,10 +23,7 @@ _GAUGES = re.compile(
     | nv_gpu_(utilization|memory_\w+_bytes|power_usage|power_limit)
     | (vllm|lmdeploy):(num_requests_\w+|\w+_cache_usage_perc)
     | sglang[:_](num_\w+_reqs|token_usage)
-    | trtllm_(num_requests_(running|waiting)|kv_cache_utilization)
-    | (tgi|te)_queue_size | tgi_batch_current_(size|max_tokens)
     | nv_trt_llm_\w+_metrics
-    | llamacpp:requests_(deferred|processing)
     | kube_\w+
     | container_memory_(cache|rss|swap|usage_bytes|working_set_bytes)
     | rabbitmq_queue_messages(_\w+)?
@@ -41,7 +40,9 @@ RATES = frozenset(("rate", "irate", "increase"))
 
 def is_gauge(series: str) -> bool:
     """Return whether the name tells that the series is a gauge."""
-    return bool(_GAUGES.fullmatch(series)) and not _COUNTERS.fullmatch(series)
+    if _COUNTERS.fullmatch(series):
+        return False
+    return series in generations.GAUGES or bool(_GAUGES.fullmatch(series))
 
 
 def rated(expression: Expression) -> Iterator[str]:
