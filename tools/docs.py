@@ -61,24 +61,19 @@ _REASON_NOTES: Mapping[Reason, str] = {
     Reason.POD_TOO_YOUNG: "See [`minPodAge`](rules.md#minpodage).",
     Reason.NO_QUERY: "Often no label is mapped to `namespace` ([`resources`](rules.md#resources)).",
     Reason.MISSING_RIGHT: "See [rights](install.md#which-rights-does-the-adapter-need).",
-    Reason.LIST_FAILED: "See [500](#why-does-a-request-fail-with-500).",
     Reason.FALLBACK_FAILED: "Correct the metric's name or selector, or look at that server "
     "([KEDA](install.md#how-does-it-run-beside-keda)).",
     Reason.PARTIAL_RESPONSE: "See "
     "[partial responses](backends.md#what-happens-if-prometheus-answers-partially).",
     Reason.PROMETHEUS_UNAVAILABLE: "See [500](#why-does-a-request-fail-with-500).",
-    Reason.QUERY_REFUSED: "The position (line:column) is in the rendered query.",
-    Reason.SEVERAL_SAMPLES: "See [`aggregate`](rules.md#aggregate).",
-    Reason.OTHER_NAMESPACE: "If that is the right namespace, request the metric there. If it is "
-    "the exporter's, map the label with the workload's namespace, such as `exported_namespace`, "
-    "or scrape with `honorLabels: true`.",
+    Reason.OTHER_NAMESPACE: "Map the label with the workload's namespace, such as "
+    "`exported_namespace`, or scrape with `honorLabels: true`.",
     Reason.EXPORTER_ONLY: "For dcgm-exporter: `DCGM_EXPORTER_KUBERNETES=true`, and for claims read "
     "access to resourceslices ([Presets](presets.md#how-do-series-name-their-pod)).",
     Reason.SERIES_ENDED: "An upgrade may have renamed it: look at the `/metrics` of the exporter. "
     "A rule of a team does not see whether a target of another namespace is up.",
     Reason.SAMPLE_TOO_OLD: "Prometheus ignores samples older than 5 minutes: scrape more often, or "
     "read `last_over_time(...[15m])`. [`maxSampleAge`](rules.md#maxsampleage) may be a limit, too.",
-    Reason.NOT_SCRAPED: "Does the pod use a GPU?",
     Reason.NO_SAMPLE: "The message says what leaves nothing, such as a range shorter than two "
     "scrapes, if found. "
     "See [the query](#how-do-i-see-the-query).",
@@ -89,9 +84,7 @@ _REASON_NOTES: Mapping[Reason, str] = {
     "[all problems](teams.md#what-became-of-the-rules).",
     Reason.RELIST_FAILED: "If the message names a limit or what Prometheus refused, correct "
     "`seriesQuery`.",
-    Reason.OTHER_EXPORTER: "Use that preset, or both during an upgrade.",
-    Reason.NO_SERIES: "Look at `/targets` in Prometheus, run `presets detect`, and see whether "
-    "the rule's filters reject all series.",
+    Reason.NO_SERIES: "Run `presets detect`, or see whether the rule's filters reject all series.",
 }
 """What docs/troubleshooting.md adds to the summaries of reasons."""
 _LAYERED = {
