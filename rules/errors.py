@@ -139,7 +139,9 @@ class AmbiguousSampleError(RulesError):
 class UnreadableError(RulesError):
     """An object that the HPA controller needs, and that cannot be read."""
 
-    def __init__(self, message: str, *, status: int) -> None:
+    def __init__(self, message: str, *, status: int, cure: str = "") -> None:
         super().__init__(message)
         self.status = status
         """HTTP status of the reply; 0 without one."""
+        self.cure = cure
+        """What to do about it, if that is known."""

@@ -150,14 +150,23 @@ class Lister:
         return Listed([frozenset(each) for each in names], result.partial)
 
     async def labels(self, selector: str, name: str) -> frozenset[str]:
-        """List all labels that the selector's series of this name carry, by the index.
+        """List all labels that the selector's series of this name carry now.
 
-        Returns the empty set unless `match[]` is known to be supported.
+        If all these series ended, those that they carried. Returns the empty set unless `match[]`
+        is known to be supported.
         """
         if not self._match_supported:
             return frozenset()
         narrowed = promql.with_matchers(selector, (promql.matcher("__name__", "=", name),))
-        return frozenset((await self._list(self._prometheus.label_names, narrowed)).content)
+        # The index also has the labels of series that ended hours ago.
+        listed = (await self._list(self._prometheus.label_names, narrowed)).content
+        if len(listed) > _AT_ONCE:
+            return frozenset(listed)
+        carriers = await self.live(
+            narrowed, [(promql.matcher(label, "!=", ""),) for label in listed]
+        )
+        live = [label for label, names in zip(listed, carriers.content, strict=True) if names]
+        return frozenset(live or listed)
 
     async def _probe(self) -> bool:
         """Return whether `match[]` is supported.

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from rules import promql
 from rules.causes import wording
 from rules.causes.reasons import Reason
+from rules.exporters import generations
 from rules.findings import Finding
 from rules.query.aggregate import Sample
 from rules.ruleset import CompiledRule, Team
@@ -85,7 +86,7 @@ def of_native(rule: CompiledRule, results: Results) -> Finding | None:
     if ending == "_bucket":
         quantile = match[1] if (match := _QUANTILE.search(query)) else "0.95"
         instead = f"histogram_quantile({quantile}, {rate}) without `le`"
-    elif "/" in query:
+    elif "/" in query and base + ("_count" if ending == "_sum" else "_sum") in query:
         instead = f"histogram_sum({rate}) / histogram_count({rate})"
     else:
         instead = f"histogram{ending}({rate})"
@@ -120,7 +121,9 @@ def of_rule(rule: CompiledRule, results: Results, now: float) -> Finding | None:
         )
     if as_native := of_native(rule, results):
         return as_native
-    if not (found := find(wording.code(rule.config.series_query), results, now, rule.team)):
+    gpu = generations.is_of_gpus(rule.pinned_series or "")
+    subject = wording.code(rule.config.series_query)
+    if not (found := find(subject, results, now, rule.team, gpu=gpu)):
         return of_nothing(rule, results)
     return rule.config.where.finding(*found)
 
@@ -155,8 +158,11 @@ class End(NamedTuple):
     cure: str
 
 
-def find(subject: str, results: Results, now: float, team: Team | None) -> End | None:
-    """Return reason, fact and cure for series whose last sample is older than the lookback."""
+def find(subject: str, results: Results, now: float, team: Team | None, *, gpu: bool) -> End | None:
+    """Return reason, fact and cure for series whose last sample is older than the lookback.
+
+    `gpu` says that they are of GPUs, so that they end when a pod releases its GPU.
+    """
     if not results.get("last"):
         return None
     last = results["last"][0].value
@@ -204,11 +210,13 @@ def find(subject: str, results: Results, now: float, team: Team | None) -> End |
             "Check that the exporter runs and is selected for scraping",
         )
     if scraped:
+        unused = "The pod uses no GPU any more" if gpu else "It has nothing to report any more"
         return End(
             Reason.SERIES_ENDED,
-            f"the exporter is scraped (up = 1), but {subject} ended: the last sample is {age} old",
-            "The pod uses no GPU any more, or the exporter has another name for the series "
-            "since an upgrade: compare its /metrics with `seriesQuery`",
+            f"the {'exporter' if gpu else 'target'} is scraped (up = 1), but {subject} ended: the "
+            f"last sample is {age} old",
+            f"{unused}, or it has another name for the series since an upgrade: compare its "
+            "/metrics with `seriesQuery`",
         )
     if now - last < _LOOKBACK:
         return End(

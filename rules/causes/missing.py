@@ -411,7 +411,11 @@ def no_pods(resource: GroupResource, names: Sequence[str], *, namespace: str) ->
 def no_workload(resource: GroupResource, name: str, *, namespace: str) -> Finding:
     """Return the cause for a workload that is not there."""
     workload = wording.objects(resource, [name], namespace)
-    return Finding(reason=Reason.NO_OBJECT, fact=f"{workload} does not exist")
+    return Finding(
+        reason=Reason.NO_OBJECT,
+        fact=f"{workload} does not exist",
+        cure="Correct the name: an HPA has it in `describedObject`",
+    )
 
 
 def too_young(entry: Entry, ages: Mapping[str, float], *, namespace: str) -> Finding:

@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeGuard
 
 from rules import patterns, promql, syntax
 from rules.causes import candidates, ended, wording
@@ -27,6 +28,7 @@ from rules.ruleset import CompiledRule
 from rules.syntax import (
     Aggregation,
     Binary,
+    Call,
     Expression,
     Matcher,
     MatrixSelector,
@@ -43,6 +45,8 @@ _WINDOW, _STEP = 300.0, 15.0
 _MAX_OTHERS = 3
 _MAX_SELECTORS = 3
 """Selectors of a query of which it is found out whether they match a series."""
+_MAX_TARGETS = 50
+"""Targets among which several of one port of a pod are looked up."""
 _MAX_PRESENT = 100
 """Series among which another label with the names of the objects is looked up."""
 
@@ -130,8 +134,8 @@ def queries(question: Question) -> Mapping[str, str]:
 def of_values(question: Question) -> Mapping[str, str]:
     """Return the queries about a step that gives values, by key. Raises PlanError as `queries`.
 
-    `newest age` and `oldest age` are those of the last samples, in seconds; `targets of a pod` is
-    the largest number of targets for one port. The others say whether only `or vector(...)` gives a
+    `newest age` and `oldest age` are those of the last samples, in seconds; `targets of a pod` has
+    some targets of the pods that report them. The others say whether only `or vector(...)` gives a
     value.
     """
     own = _selector(question, names=True, namespace=True)
@@ -142,8 +146,7 @@ def of_values(question: Question) -> Mapping[str, str]:
         "newest age": f"min({age})",
         "oldest age": f"max({age})",
         # Of `up`, whose labels are those of targets: `service` of a series may be what it counts.
-        "targets of a pod": "max(count by (namespace, pod, instance) "
-        f'(up{{pod!=""}} and on (job, instance) {own}))',
+        "targets of a pod": f'topk({_MAX_TARGETS}, up{{pod!=""}} and on (job, instance) {own})',
     }
     if (before := promql.without_default(question.query)) is not None:
         asked = {**asked, "before": f"count({before})", **scrapes(own)}
@@ -199,12 +202,34 @@ def notes(question: Question, results: Results, now: float) -> Iterator[str]:
             f"before it has no result, although {wording.printable(question.step.series)} has "
             f"{series} series" + (f": {short}" if short else "")
         )
-    if (targets := _number(results, "targets of a pod")) > 1 and _adds_series(question.query):
+    if _adds_series(question.query) and (targets := _repeated(results.get("targets of a pod", ()))):
         yield (
-            f"there are {targets} targets for one pod, which report the same, and metricsQuery of "
-            f"{where} adds them. Scrape the pod once, or aggregate by "
-            "`max without (job, service, endpoint) (...)` first"
+            f"{targets} report the same, and metricsQuery of {where} adds them. Scrape the pod "
+            "once, or aggregate by `max without (job, service, endpoint) (...)` first"
         )
+
+
+def _repeated(targets: Sequence[Sample]) -> str:
+    """Return the targets of the port of a pod that is scraped most often; empty if each is once."""
+    ports: dict[tuple[str, str], list[Mapping[str, str]]] = {}
+    for each in targets:
+        pod, instance = each.labels.get("pod", ""), each.labels.get("instance", "")
+        ports.setdefault((pod, instance), []).append(each.labels)
+    (pod, instance), found = max(
+        ports.items(), key=lambda each: len(each[1]), default=(("", ""), [])
+    )
+    if len(found) < 2:
+        return ""
+    different = next(
+        (
+            f" ({label} {wording.names(sorted(values))})"
+            for label in ("job", "service", "endpoint", *sorted(found[0]))
+            if len(values := {each.get(label, "") for each in found}) > 1
+        ),
+        "",
+    )
+    port = f"{wording.printable(pod)} at {wording.printable(instance)}"
+    return f"{len(found)} targets for {port}{different}"
 
 
 def _nodes(query: str) -> Sequence[Expression]:
@@ -247,6 +272,10 @@ def further(question: Question, results: Results) -> Mapping[str, str]:
         found["present"] = f"topk({_MAX_PRESENT}, {every})"
         excluded = ",".join(_matchers(question, names=True, namespace=True))
         found["excluded"] = f"topk({_MAX_PRESENT}, {{{excluded}}})"
+        if question.resource == PODS:
+            named = promql.matcher("pod", "=~", "|".join(map(escape, question.names)))
+            place = promql.matcher("namespace", "=", question.namespace)
+            found["target"] = f"min(up{{{named},{place}}})"
         if not label.startswith(_EXPORTED):
             mapped = promql.with_matchers(every, (promql.matcher(_renamed(label), "!=", ""),))
             found["mapped"] = f"count({mapped})"
@@ -280,13 +309,21 @@ def interval(results: Results, now: float) -> float:
 def short_range(query: str, seconds: float) -> str:
     """Return why a range of a query holds too few samples, one each `seconds`; else empty."""
     nodes = _nodes(query)
-    ranges = [each.range.total_seconds() for each in nodes if isinstance(each, MatrixSelector)]
-    if not ranges or min(ranges) >= 2 * seconds:
-        return ""
-    return (
-        f"the range {min(ranges):g}s is shorter than two scrapes: the series have one sample each "
-        f"{seconds:.0f} s, and a rate needs two. Use {4 * seconds:.0f}s or more"
-    )
+    rated = [x for each in nodes if _is_rate(each) for x in each.arguments]
+    needed = ((rated, 2, "two scrapes", ", and a rate needs two"), (nodes, 1, "a scrape", ""))
+    for among, count, shortest, why in needed:
+        ranges = [x.range.total_seconds() for x in among if isinstance(x, MatrixSelector)]
+        if ranges and min(ranges) < count * seconds:
+            return (
+                f"the range {min(ranges):g}s is shorter than {shortest}: the series have one "
+                f"sample each {seconds:.0f} s{why}. Use {2 * count * seconds:.0f}s or more"
+            )
+    return ""
+
+
+def _is_rate(node: Expression) -> TypeGuard[Call]:
+    """Return whether a node calls a function that has no result for a range with one sample."""
+    return isinstance(node, Call) and node.function in _OF_TWO
 
 
 def conclude(question: Question, results: Results, now: float) -> Finding:
@@ -393,10 +430,10 @@ def _of_answer(question: Question, results: Results) -> Finding | None:
     return _cause(question, Reason.NO_SAMPLE, fact, "Retry")
 
 
-_NOT_SELECTED = (
-    "it is not scraped. Check that a ServiceMonitor, PodMonitor or scrape config selects it, and "
-    "look for it on /targets in Prometheus"
-)
+_DEVICES = {"tpu": "TPU", "npu": "NPU", "neuron": "Neuron core", "habanalabs": "Gaudi card"}
+"""Part of the name of a series -> what it is of, unless that is a GPU."""
+_OF_TWO = frozenset({"rate", "increase", "irate", "delta", "idelta", "deriv", "predict_linear"})
+"""Functions without a result for a range with one sample."""
 NOT_FINITE = {"nan": "NaN", "inf": "+Inf", "-inf": "-Inf"}
 """Numbers that are no values, as Python and as Prometheus write them."""
 
@@ -459,7 +496,7 @@ def _why_empty(question: Question, results: Results, now: float) -> str:
         )
     nodes = _nodes(question.query)
     parts = [
-        *(["its range (`rate` needs two samples)"] if _has(nodes, MatrixSelector) else []),
+        *(["its range (`rate` needs two samples)"] if any(map(_is_rate, nodes)) else []),
         *([f"its comparison {wording.code(comparison[1])}"] if comparison else []),
         *(["the labels by which it joins series"] if any(map(_joins, nodes)) else []),
     ]
@@ -472,10 +509,6 @@ def _joins(node: Expression) -> bool:
     """Return whether a node combines series with series."""
     sides = (node.left, node.right) if isinstance(node, Binary) else ()
     return bool(sides) and not any(isinstance(syntax.bare(each), Number) for each in sides)
-
-
-def _has(nodes: Sequence[Expression], kind: type[Expression]) -> bool:
-    return any(isinstance(each, kind) for each in nodes)
 
 
 def _of_renamed(question: Question, results: Results) -> Finding | None:
@@ -544,10 +577,7 @@ def _of_places(question: Question, results: Results) -> Finding | None:
 
 
 def _is_of_gpus(question: Question) -> bool:
-    """Return whether the series is that of an exporter of GPUs, which reports the pods on them."""
-    series = question.step.series
-    known = series in generations.SERIES and series not in generations.SERVER_SERIES
-    return known or "gpu" in series.lower() or series.lower().startswith(("dcgm_", "nvidia_"))
+    return generations.is_of_gpus(question.step.series)
 
 
 def _elsewhere(question: Question, found: Sequence[Sample]) -> tuple[str, str]:
@@ -580,7 +610,7 @@ def _renamed(label: str) -> str:
 def _of_time(question: Question, results: Results, now: float) -> Finding | None:
     """Return the cause if there were series in the last hour."""
     subject = f"{wording.printable(question.step.series)}{_for(question)}"
-    found = ended.find(subject, results, now, question.rule.team)
+    found = ended.find(subject, results, now, question.rule.team, gpu=_is_of_gpus(question))
     if not found:
         return None
     reason, fact, cure = found
@@ -669,7 +699,7 @@ def _none_is_for(question: Question, count: int, label: str) -> str:
 def _unscraped(question: Question, results: Results) -> str:
     """Return what is probably wrong if series exist, but none of the objects."""
     if question.step.series in generations.SERVER_SERIES and question.resource == PODS:
-        return _NOT_SELECTED
+        return _target_of(question, results)
     if not _is_of_gpus(question):
         return _others(question, results)
     if question.resource != PODS:
@@ -693,9 +723,34 @@ def _unscraped(question: Question, results: Results) -> str:
     return f"{', '.join(causes[:-1])}, or {causes[-1]}" if causes[2:] else ", or ".join(causes)
 
 
+def _target_of(question: Question, results: Results, *, named: bool = False) -> str:
+    """Return what is wrong with the scrape of pods without series.
+
+    `named` says to begin a sentence with the pods.
+    """
+    several = len(question.names) > 1
+    who = f"The requested {'pods' if several else 'pod'}" if named else "they" if several else "it"
+    if targets := results.get("target"):
+        if not targets[0].value:
+            return (
+                f"{who} {'are' if several else 'is'} down for Prometheus (up = 0). Look at the "
+                "error on /targets in Prometheus"
+            )
+        return (
+            f"{who} {'are' if several else 'is'} scraped (up = 1) without this series. Compare "
+            "/metrics of the pod with `seriesQuery`: is it another server, or another port?"
+        )
+    them = "them" if several else "it"
+    return (
+        f"{who} {'are' if several else 'is'} not scraped. Check that a ServiceMonitor, PodMonitor "
+        f"or scrape config selects {them}, and look for {them} on /targets in Prometheus"
+    )
+
+
 def _device(question: Question) -> str:
     """Return what the series are of."""
-    return "TPU" if "tpu" in question.rule.config.series_query.lower() else "GPU"
+    selected = question.rule.config.series_query.lower()
+    return next((name for part, name in _DEVICES.items() if part in selected), "GPU")
 
 
 def _mapping(question: Question) -> str:
@@ -726,8 +781,12 @@ def _others(question: Question, results: Results) -> str:
     whose = f"the series are of {', '.join(named)}{more}. " if named else ""
     if question.resource != PODS:
         return f"{whose}Check what is scraped, and the labels in `resources` of the rule"
-    if any(_are_siblings(name, other) for name in question.names for other, _ in found):
-        return f"{whose}{_NOT_SELECTED}"
+    if any(
+        _are_siblings(name, other) and place in {"", question.namespace}
+        for name in question.names
+        for other, place in found
+    ):
+        return f"{whose}{_target_of(question, results, named=True)}"
     served = sorted(
         {
             each

@@ -262,3 +262,9 @@ def matchers(names: Collection[str]) -> tuple[str, ...]:
             }
         )
     )
+
+
+def is_of_gpus(series: str) -> bool:
+    """Return whether a series is that of an exporter of GPUs, which reports the pods on them."""
+    known = series in SERIES and series not in SERVER_SERIES
+    return known or "gpu" in series.lower() or series.lower().startswith(("dcgm_", "nvidia_"))

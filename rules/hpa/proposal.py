@@ -75,11 +75,13 @@ class Proposal:
     note: str = ""
     """What is remarkable about the value, if its explanation was looked up."""
     error: str = ""
+    cure: str = ""
+    """What to do about the error, if that is known."""
 
 
-def failed(metric: Metric, error: str) -> Proposal:
+def failed(metric: Metric, error: str, *, cure: str = "") -> Proposal:
     """Return the proposal of a metric that could not be read."""
-    return Proposal(metric=metric, replicas=None, error=error)
+    return Proposal(metric=metric, replicas=None, error=error, cure=cure)
 
 
 def of_pods(

@@ -23,6 +23,7 @@ T = TypeVar("T")
 CUSTOM, EXTERNAL = "custom.metrics.k8s.io", "external.metrics.k8s.io"
 _KNOWN_VERSIONS = ("v1beta2", "v1beta1")
 _HPAS = "/apis/autoscaling/v2/namespaces/{}/horizontalpodautoscalers/{}"
+_NO_KIND = "Correct describedObject in the HPA, or install its CustomResourceDefinition"
 _EMPTY = "no metrics returned from {} metrics API"
 
 
@@ -145,7 +146,7 @@ def _propose(
     try:
         request = yield from _request(hpa, scale, metric)
     except UnreadableError as error:
-        return None, proposal.failed(metric, str(error))
+        return None, proposal.failed(metric, str(error), cure=error.cure)
     reply = yield request
     if isinstance(reply, Failure):
         return request, proposal.failed(metric, reply.message)
@@ -205,7 +206,12 @@ def _request(hpa: Autoscaler, scale: Scale, metric: Metric) -> Steps[Request]:
     assert described is not None  # the API server requires it for Object metrics
     if described.kind == "Namespace" and not described.group:
         return Request(path=f"/apis/{CUSTOM}/{served}/{below}/metrics/{name}", params=params)
-    resource = yield from _resource(described)
+    try:
+        resource = yield from _resource(described)
+    except UnreadableError as error:
+        if error.status != 404:
+            raise
+        raise UnreadableError(_no_kind(described), status=404, cure=_NO_KIND) from error
     group = f".{described.group}" if described.group else ""
     path = f"/apis/{CUSTOM}/{served}/{below}/{resource}{group}/{quote(described.name)}/{name}"
     return Request(path=path, params=params)
@@ -234,9 +240,13 @@ def _resource(reference: Reference) -> Steps[str]:
     for each in document["resources"]:
         if each["kind"].lower() == reference.kind.lower() and "/" not in each["name"]:
             return str(each["name"])
-    raise UnreadableError(
-        f'no matches for kind "{reference.kind}" in version "{reference.api_version}"', status=404
-    )
+    raise UnreadableError(_no_kind(reference), status=404)
+
+
+def _no_kind(reference: Reference) -> str:
+    """Return the controller's words for a kind, or a group, that the cluster does not have."""
+    version = reference.api_version or "v1"
+    return f'no matches for kind "{reference.kind}" in version "{version}"'
 
 
 def _root(api_version: str) -> str:

@@ -180,6 +180,8 @@ def _present(proposed: Proposal) -> str:
 
 def _hint(observation: Observation, failed: Proposal) -> str:
     """Return what to do about a metric that cannot be explained, as the end of a sentence."""
+    if failed.cure:
+        return f". {failed.cure}"
     if observation.requests[observation.proposals.index(failed)] is None:
         return ". Run: gpu-metrics-adapter doctor"
     return ". Is metrics-server installed? `kubectl top pods` must work"

@@ -37,7 +37,7 @@ RIGHT: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("r-0: 14\n", "r-0: 4\n"),
     ),
     "01-own-rule-adds-two-scrapes": (
-        ("t-0: 2\n", "but there are 2 targets for one pod, which report the same"),
+        ("t-0: 2\n", "but 2 targets for t-0 at 10.0.0.1:8002 (job llm/pods, triton) report the"),
         ("Nothing to do",),
     ),
     "01-service-is-what-is-counted": (("has the value 5 for lb-0", "Nothing to do"), ("targets",)),

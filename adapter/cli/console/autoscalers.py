@@ -194,7 +194,8 @@ class Autoscalers:
     ) -> tuple[float | None, Finding | None]:
         """Return the time of the oldest value of a metric, and what is wrong with the answer."""
         if isinstance(request, UnreadableError):
-            return None, failure(name, str(request), cure="Run: gpu-metrics-adapter doctor")
+            cure = request.cure or "Run: gpu-metrics-adapter doctor"
+            return None, failure(name, str(request), cure=cure)
         try:
             reply = await self._kube.fetch(request.path, request.params)
         except errors.BackendError as error:

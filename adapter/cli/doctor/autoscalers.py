@@ -120,7 +120,7 @@ def _of_metrics(subject: str, observed: Observation, replies: _Replies) -> Itera
     for request, proposed in zip(observed.requests, observed.proposals, strict=True):
         name = f"{subject}, metric {proposed.metric.name}"
         if request is None:
-            yield failure(name, proposed.error, cure="see apiservices")
+            yield failure(name, proposed.error, cure=proposed.cure or "see apiservices")
         elif replies[id(request)].status == 404 and request.path.startswith(_USAGE):
             fact = f"the cluster does not serve {resource.NAME}"
             yield failure(name, fact, cure=_RESOURCE_METRICS)

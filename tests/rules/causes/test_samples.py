@@ -168,7 +168,7 @@ def test_a_value_of_old_samples_is_missing_because_of_their_age(results, reason,
 def test_targets_are_queried_only_if_series_ended():
     question, of_targets = asked(), {"targets", "up", "first", "count"}
 
-    of_labels = {"present", "excluded", "mapped"}
+    of_labels = {"present", "excluded", "mapped", "target"}
     assert set(samples.further(question, EMPTY)) == of_labels
     of_scrapes = {"scrapes", "first", "latest"}
     assert set(samples.further(question, {**EMPTY, "here": vector(1)})) == of_scrapes
@@ -182,6 +182,44 @@ def test_targets_are_queried_only_if_series_ended():
         "live",
         *of_targets,
     }
+
+
+@pytest.mark.parametrize(
+    ("query", "seconds", "why"),
+    [
+        ("rate(a[30s])", 20.0, "the range 30s is shorter than two scrapes"),
+        ("rate(a[30s])", 15.0, ""),
+        ("max_over_time(a[30s])", 20.0, ""),
+        ("max_over_time(a[15s])", 20.0, "the range 15s is shorter than a scrape"),
+        ("a", 20.0, ""),
+    ],
+)
+def test_only_a_rate_needs_two_samples(query, seconds, why):
+    assert samples.short_range(query, seconds).startswith(why)
+    assert bool(samples.short_range(query, seconds)) == bool(why)
+
+
+@pytest.mark.parametrize(
+    ("up", "present", "sentence"),
+    [
+        ((), ("a-1", "n"), "The requested pod is not scraped. Check that a ServiceMonitor"),
+        (vector(0), ("a-1", "n"), "The requested pod is down for Prometheus (up = 0)"),
+        (vector(1), ("a-1", "n"), "The requested pod is scraped (up = 1) without this series"),
+        (vector(1), ("a-1", "m"), "If these pods count the requests of others"),
+    ],
+)
+def test_a_sibling_with_series_shows_how_the_requested_pod_is_scraped(up, present, sentence):
+    text = RULES.replace("gpu_util", "requests")
+    compiled = ruleset.load([("rules.yaml", text)])
+    entries = catalog.build(compiled, catalog.pinned_listings(compiled), Kinds.builtin())
+    entry = entries.entry(PODS, "requests")
+    planned = plan.custom(entry, namespace="n", names=("a-0",), selector=selectors.parse(""))
+    (question,) = samples.questions(planned)
+    name, namespace = present
+    of_sibling = vector(1, pod=name, **{question.step.binding.namespace: namespace})
+    results = {**EMPTY, "every": vector(1), "named": vector(1), "present": of_sibling, "target": up}
+
+    assert sentence in samples.conclude(question, results, NOW).sentence
 
 
 @pytest.mark.parametrize(

@@ -200,6 +200,19 @@ def test_a_metric_without_a_value_says_why_as_the_controller_does(
     assert proposed.error.startswith(error)
 
 
+@pytest.mark.parametrize("reply", [{"resources": []}, Failure(status=404, message="not found")])
+def test_a_kind_that_the_cluster_lacks_is_named_with_its_cure(reply: Any) -> None:
+    metric = object_metric(type="Value", value="5")
+    metric["object"]["describedObject"]["apiVersion"] = "example.com/v1"
+    observation, _ = read(documents(metric) | {"/apis/example.com/v1": reply})
+
+    kind = metric["object"]["describedObject"]["kind"]
+    assert f'no matches for kind "{kind}" in version "example.com/v1"' in verdict(observation)
+    assert verdict(observation).endswith(
+        ". Correct describedObject in the HPA, or install its CustomResourceDefinition"
+    )
+
+
 def test_a_pod_without_the_container_of_a_metric_is_left_out() -> None:
     metric = resource_metric(container="a", type="AverageValue", averageValue="1")
     known = documents(metric, replicas=2)
