@@ -27,7 +27,7 @@ import yarl
 
 from adapter import bounds, errors, telemetry
 from adapter.cache import LRUCache
-from adapter.clients import transport
+from adapter.clients import quirks, transport
 from adapter.clients.circuit_breaker import CircuitBreaker
 from adapter.clients.confinement import Confinement
 from adapter.clients.credentials import Authorization
@@ -46,6 +46,7 @@ from adapter.clients.prometheus_result import (
     start_reader,
     types_reader,
 )
+from adapter.clients.quirks import Meaning
 from adapter.clients.reachability import Reachability, setting
 from adapter.clients.redaction import redacted
 from adapter.clients.replicas import Replicas
@@ -91,14 +92,6 @@ _FAULT_OF_QUERY = frozenset({_BAD_REQUEST, _EXECUTION_FAILED})
 """Statuses with which Prometheus refuses a query. Its text quotes the query and label sets."""
 _LABEL_SET = re.compile(r'\{(?:[^{}"]|"(?:[^"\\]|\\.)*")*\}')
 """Labels of series in an error, such as `{pod="a"}`. The series may belong to other tenants."""
-_LIMIT = re.compile(
-    r"would load too many samples"  # Prometheus
-    r"|err-mimir-max-|the query exceeded the maximum"  # Mimir
-    r"|the query hit the (max|aggregated)"  # Cortex
-    r"|exceeded (series|chunks|samples|bytes|\w+ size) limit|limit \d+ violated"  # Thanos, Cortex
-    r"|-search\.max|(matching timeseries|time series found) exceed"  # VictoriaMetrics
-)
-"""What backends write if a query reaches a limit of series, samples, chunks or bytes."""
 _OVERLOADED = frozenset({429, 503})
 _MAX_WAIT = 60.0
 """Maximum seconds for which Retry-After is followed."""
@@ -477,7 +470,7 @@ async def _raise_for_status(
         document = orjson.loads(body)
         kind, text = document["errorType"], document["error"]
         refusal = f"{kind}: {text}" if response.status in _FAULT_OF_QUERY else ""
-        limited = response.status != _BAD_REQUEST and bool(_LIMIT.search(text))
+        limited = response.status != _BAD_REQUEST and quirks.says(text, Meaning.OVER_LIMIT)
         if response.status == _EXECUTION_FAILED or limited:
             refusal = _LABEL_SET.sub("{...}", f"{kind}: {text}")
     except (orjson.JSONDecodeError, KeyError, TypeError):

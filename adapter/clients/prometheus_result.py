@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite, isinf
@@ -17,7 +16,9 @@ from typing import Any, Generic, Literal, Protocol, TypeVar, cast
 import orjson
 
 from adapter import errors
+from adapter.clients import quirks
 from adapter.clients.json_stream import ArrayParser
+from adapter.clients.quirks import Meaning
 from rules.query.aggregate import LooseSample, Sample
 from rules.quoting import shorten
 
@@ -34,9 +35,6 @@ _ENTRY = 100
 
 _MAX_QUOTED = 500
 """Characters of what a response says that it lacks."""
-_NO_LOSS = re.compile(r"PromQL (warning|info):|\d+ more (warning|info) annotations omitted$")
-"""Warnings about the query. Prometheus sends ten, and the number of the others."""
-
 _OTHER_VALUES = frozenset({"histogram", "values", "histograms"})
 """Keys of elements without a float: native histograms, and series of a matrix."""
 
@@ -317,7 +315,7 @@ def _partial(document: dict[str, Any]) -> str:
     warnings = document.get("warnings") or []
     if not isinstance(warnings, list):
         raise errors.Broken(f"`warnings` in the response is {type(warnings).__name__}, not list")
-    losses = [each for each in map(str, warnings) if not _NO_LOSS.match(each)]
+    losses = [each for each in map(str, warnings) if not quirks.says(each, Meaning.ONLY_ADVICE)]
     if document.get("isPartial") is True:
         losses.append("isPartial is true")
     return shorten("; ".join(losses), _MAX_QUOTED)

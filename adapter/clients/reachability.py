@@ -8,6 +8,8 @@ from collections.abc import Callable
 
 from adapter import errors
 from adapter.background import Condition, utc
+from adapter.clients import quirks
+from adapter.clients.quirks import Meaning
 from rules import teams
 from rules.document.sources import DEFAULT
 from rules.findings import Finding, degraded, passes
@@ -23,8 +25,8 @@ what is left."""
 
 
 def is_tenant_missing(error: errors.BackendError) -> bool:
-    """Return whether a server of many tenants (Mimir, Cortex, Loki) got no X-Scope-OrgID."""
-    return isinstance(error, errors.Refused) and "no org id" in str(error)
+    """Return whether a server of many tenants got no X-Scope-OrgID."""
+    return isinstance(error, errors.Refused) and quirks.says(str(error), Meaning.NO_TENANT)
 
 
 def setting(source: str, key: str) -> str:

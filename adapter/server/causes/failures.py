@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from adapter import errors
-from adapter.clients import own_rights, reachability
+from adapter.clients import own_rights, quirks, reachability
 from adapter.errors import ApiError, BackendError
 from adapter.server.causes.collector import CauseCollector
 from rules.causes import missing
@@ -49,17 +49,13 @@ def of_samples(collector: CauseCollector, subject: str, error: AmbiguousSampleEr
     return errors.internal("unable to fetch metrics", [cause])
 
 
-_TOO_LONG = frozenset({413, 414, 431})
-"""Statuses with which proxies refuse the length of a request."""
-
-
 def query_cause(
     rule: CompiledRule, error: BackendError, *, query: str = "", key: str = "metricsQuery"
 ) -> Finding:
     """Return the cause for a query that failed; `query` is shown, `key` is its key in the rule."""
     if isinstance(error, errors.Partial):
         return missing.partial_response(str(rule.config.where))
-    too_long = error.status in _TOO_LONG or "too long" in error.refusal
+    too_long = quirks.is_too_long(error.status, error.refusal)
     if too_long and error.query_length > MAX_LENGTH:
         return missing.long_query(str(rule.config.where), error.query_length)
     return missing.failed_query(
