@@ -9,20 +9,19 @@ import asyncio
 import datetime as dt
 from collections.abc import Mapping
 from typing import Any, NoReturn
-from urllib.parse import quote
 
 from adapter import errors
 from adapter.clients.fair_slots import FairSlots
 from adapter.clients.kubernetes import Kube
-from rules import quantity
+from rules import metrics_apis, quantity
 from rules.errors import RulesError
 from rules.findings import Finding, degraded, passes
 from rules.limits import DEFAULT, Limits
+from rules.metrics_apis import EXTERNAL
 from rules.names import is_namespace, is_object_name
 from rules.query.aggregate import ExternalValue, Value
 from rules.quoting import quote_shortened, shorten
 
-_PATH = "/apis/external.metrics.k8s.io/v1beta1"
 _INTERVAL = 60.0
 _MAX_LISTED = 10_000
 """Metrics of its discovery that are listed here as well."""
@@ -52,7 +51,7 @@ class ExternalMetrics:
         BackendError, whose `refusal` says what the server did if that is known.
         """
         self._check(metric, namespace, selector)
-        path = f"{_PATH}/namespaces/{namespace}/{quote(metric, safe='')}"
+        path = metrics_apis.external_metric(metric, namespace)
         waiting = True
         try:
             async with asyncio.timeout_at(deadline), self._slots.slot(namespace):
@@ -111,7 +110,7 @@ class ExternalMetrics:
         """List the metrics once a minute; those of the last list stay if it fails."""
         while True:
             try:
-                listed = _names(await self._get(_PATH))
+                listed = _names(await self._get(EXTERNAL.path()))
             except errors.BackendError as error:
                 self._state = degraded(f"discovery of {self.name} fails: {error}")
             else:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from adapter.clients.rights import Right
 from certs import secret
 from rules.kinds import NAMESPACES, NODES, PODS, WORKLOADS, GroupResource, Kinds
+from rules.metrics_apis import CUSTOM
 from rules.ruleset import RuleSet
 
 AUTHENTICATION_CONFIG = Right(
@@ -54,7 +55,7 @@ def of_apiservices(names: Iterable[str]) -> Iterator[Right]:
     """Yield the rights to publish the caBundle in the APIServices `names`."""
     for name in names:
         # Without its component, the APIService of another group may belong to another server.
-        own = name.endswith(".custom.metrics.k8s.io")
+        own = name.endswith(f".{CUSTOM.name}")
         yield Right(
             group="apiregistration.k8s.io",
             resource="apiservices",

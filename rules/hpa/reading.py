@@ -12,15 +12,16 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 from urllib.parse import quote
 
-from rules import quantity
+from rules import metrics_apis, quantity
 from rules.errors import DurationError, QuantityError, UnreadableError
 from rules.hpa import autoscaler, decision, proposal
 from rules.hpa.autoscaler import Autoscaler, Document, Metric, Pod, Reference, Scale
 from rules.hpa.proposal import PodValue, Proposal
+from rules.kinds import GroupResource
+from rules.metrics_apis import ALL_OBJECTS, CUSTOM
 
 T = TypeVar("T")
 
-CUSTOM, EXTERNAL = "custom.metrics.k8s.io", "external.metrics.k8s.io"
 _KNOWN_VERSIONS = ("v1beta2", "v1beta1")
 _HPAS = "/apis/autoscaling/v2/namespaces/{}/horizontalpodautoscalers/{}"
 _NO_KIND = "Correct describedObject in the HPA, or install its CustomResourceDefinition"
@@ -188,33 +189,39 @@ def _propose(
 
 def _request(hpa: Autoscaler, scale: Scale, metric: Metric) -> Steps[Request]:
     """Return the request for a metric, as the controller sends it. Raises UnreadableError."""
-    below = f"namespaces/{quote(hpa.namespace)}"
     if metric.type in {"Resource", "ContainerResource"}:
-        path = f"/apis/metrics.k8s.io/v1beta1/{below}/pods"
+        path = metrics_apis.pod_usage(hpa.namespace)
         return Request(path=path, params={"labelSelector": scale.selector})
     params = {"metricLabelSelector": metric.selector} if metric.selector else {}
     if metric.type == "External":
         # The RESTMapper of client-go lower-cases the name.
-        path = f"/apis/{EXTERNAL}/v1beta1/{below}/{quote(metric.name.lower(), safe='')}"
+        path = metrics_apis.external_metric(metric.name.lower(), hpa.namespace)
         return Request(path=path, params={"labelSelector": metric.selector} if params else {})
     served = yield from version()
-    name = quote(metric.name, safe="")
     if metric.type == "Pods":
-        path = f"/apis/{CUSTOM}/{served}/{below}/pods/*/{name}"
-        return Request(path=path, params={"labelSelector": scale.selector, **params})
-    described = metric.described
-    assert described is not None  # the API server requires it for Object metrics
-    if described.kind == "Namespace" and not described.group:
-        return Request(path=f"/apis/{CUSTOM}/{served}/{below}/metrics/{name}", params=params)
+        resource, name, namespace = "pods", ALL_OBJECTS, hpa.namespace
+        params = {"labelSelector": scale.selector, **params}
+    elif (described := metric.described) and described.kind == "Namespace" and not described.group:
+        resource, name, namespace = "namespaces", hpa.namespace, ""
+    else:
+        assert described is not None  # the API server requires it for Object metrics
+        resource = yield from _described(described)
+        name, namespace = described.name, hpa.namespace
+    path = metrics_apis.custom_metric(
+        metric.name, resource, name, namespace=namespace, version=served
+    )
+    return Request(path=path, params=params)
+
+
+def _described(reference: Reference) -> Steps[str]:
+    """Return the resource of a described object, as paths have it. Raises UnreadableError."""
     try:
-        resource = yield from _resource(described)
+        resource = yield from _resource(reference)
     except UnreadableError as error:
         if error.status != 404:
             raise
-        raise UnreadableError(_no_kind(described), status=404, cure=_NO_KIND) from error
-    group = f".{described.group}" if described.group else ""
-    path = f"/apis/{CUSTOM}/{served}/{below}/{resource}{group}/{quote(described.name)}/{name}"
-    return Request(path=path, params=params)
+        raise UnreadableError(_no_kind(reference), status=404, cure=_NO_KIND) from error
+    return str(GroupResource(reference.group, resource))
 
 
 def version() -> Steps[str]:
@@ -222,10 +229,10 @@ def version() -> Steps[str]:
 
     Raises UnreadableError.
     """
-    reply = yield Request(path=f"/apis/{CUSTOM}")
+    reply = yield Request(path=f"/apis/{CUSTOM.name}")
     if isinstance(reply, Failure):
         if reply.status == 404:
-            raise UnreadableError(f"no custom metrics API ({CUSTOM}) registered", status=404)
+            raise UnreadableError(f"no custom metrics API ({CUSTOM.name}) registered", status=404)
         raise UnreadableError(reply.message, status=reply.status)
     preferred = str(reply["preferredVersion"]["version"])
     served = [str(each["version"]) for each in reply["versions"]]

@@ -10,7 +10,8 @@ from rules.hpa import proposal, sums, units
 from rules.hpa.autoscaler import Autoscaler, Document, ScalingRules
 from rules.hpa.decision import Decision
 from rules.hpa.proposal import Proposal
-from rules.hpa.reading import CUSTOM, EXTERNAL, Observation, Request
+from rules.hpa.reading import Observation, Request
+from rules.metrics_apis import CUSTOM, EXTERNAL
 from rules.quoting import counted
 
 _MAX_NAMES = 5
@@ -189,7 +190,7 @@ def _hint(observation: Observation, failed: Proposal) -> str:
 
 def explains(request: Request) -> bool:
     """Return whether the adapter can explain a metric: it serves custom and external metrics."""
-    return any(request.path.startswith(f"/apis/{each}/") for each in (CUSTOM, EXTERNAL))
+    return any(each.has(request.path) for each in (CUSTOM, EXTERNAL))
 
 
 def document(observation: Observation, decision: Decision, verdict: str) -> Document:

@@ -16,12 +16,12 @@ from aiohttp import web
 from adapter import errors
 from adapter.cli.commands import certs
 from adapter.clients.kubernetes import Kube
-from adapter.server.api.groups import custom, external
 from adapter.server.tls import context, serving_certificate
 from adapter.server.tls.apiservices import APIServiceController
 from certs import renew, secret
 from certs.issue import issue_temporary
 from certs.renew import Policy
+from rules.metrics_apis import CUSTOM, EXTERNAL
 from tests.manifests.test_manifests import (
     MANIFESTS,
     NAME,
@@ -32,9 +32,7 @@ from tests.manifests.test_manifests import (
 from tools.cluster import server
 from tools.real.prometheus import wait_for
 
-API_SERVICES = [
-    f"{version}.{group.NAME}" for group in (custom, external) for version in group.VERSIONS
-]
+API_SERVICES = [*CUSTOM.apiservices, *EXTERNAL.apiservices]
 PATH = "/apis/apiregistration.k8s.io/v1/apiservices/"
 TLS = secret.name_of(NAME)
 SECRET = f"/api/v1/namespaces/{NAMESPACE}/secrets/{TLS}"

@@ -17,12 +17,12 @@ import yaml
 from adapter import __version__, settings
 from adapter.clients.kubernetes import Kube
 from adapter.clients.own_rights import AUTHENTICATION_CONFIG as CLIENT_CAS
-from adapter.server.api.groups import GROUPS, custom, external
 from adapter.server.tls import serving_certificate
 from adapter.server.tls.apiservices import APIServiceController
 from certs import secret
 from certs.renew import Policy
 from rules import presets
+from rules.metrics_apis import APIS, CUSTOM, EXTERNAL
 from tests.store import REGISTRATION, Store
 from tools.certificates import DAY, NOW
 from tools.fakes import kubernetes
@@ -245,7 +245,7 @@ def test_every_served_version_has_an_apiservice(base, external_metrics, resource
     def registered(built):
         return {each["metadata"]["name"] for each in built.of("APIService")}
 
-    custom_metrics = {f"{version}.{custom.NAME}" for version in custom.VERSIONS}
+    custom_metrics = set(CUSTOM.apiservices)
 
     # The base must not replace metrics-server, or another server for external metrics.
     assert registered(base) == custom_metrics
@@ -300,7 +300,7 @@ def test_the_account_has_no_unused_permission(built):
         if verb not in ("list", "watch")
     }
 
-    served = [f"{version}.{group.NAME}" for group in GROUPS for version in group.VERSIONS]
+    served = [name for api in APIS for name in api.apiservices]
     registered = [each["metadata"]["name"] for each in built.of("APIService")]
     secrets = [] if built.of("Certificate") else [SECRET]
     assert granted == {
@@ -335,7 +335,7 @@ def test_the_autoscaler_may_read_every_metric(base):
     binding = base.by_name["ClusterRoleBinding", "gpu-metrics-adapter:metrics-reader"]
 
     # Kubernetes itself lets it read metrics.k8s.io.
-    assert [each["apiGroups"] for each in role["rules"]] == [[custom.NAME, external.NAME]]
+    assert [each["apiGroups"] for each in role["rules"]] == [[CUSTOM.name, EXTERNAL.name]]
     assert role["rules"][0]["resources"] == ["*"]
     assert {"get", "list"} <= set(role["rules"][0]["verbs"])
     (subject,) = binding["subjects"]
@@ -381,7 +381,7 @@ async def test_the_permissions_suffice_for_the_certificate_controllers(
     server = await aiohttp_server(store.app())
     kube = await Kube.connect(kubernetes.kubeconfig(tmp_path, server), qps=1e6, burst=10**6)
     names = [each["metadata"]["name"] for each in built.of("APIService")]
-    served_names = [f"{version}.{group.NAME}" for group in GROUPS for version in group.VERSIONS]
+    served_names = [name for api in APIS for name in api.apiservices]
     apiservices = APIServiceController(
         kube, served_names, service=NAME, namespace=NAMESPACE, sleep=end_at_pause
     )

@@ -33,9 +33,10 @@ from adapter.server.evaluation.evaluation import Evaluation
 from rules import quantity, ruleset
 from rules.document.sources import DEFAULT
 from rules.hpa import autoscaler, reading, replay
-from rules.hpa.reading import CUSTOM, Reply, Request
+from rules.hpa.reading import Reply, Request
 from rules.hpa.replay import Reading, Variant
 from rules.kinds import PODS, WORKLOADS, GroupResource, Kinds
+from rules.metrics_apis import CUSTOM, EXTERNAL
 from rules.query import entry_document
 from rules.query.pod_age import too_young
 from rules.selectors import selectors
@@ -139,7 +140,7 @@ class Api:
     async def _reply(self, request: Request) -> Reply:
         if request.path.endswith("/scale"):
             return {"spec": {"replicas": 1}, "status": {"replicas": 1, "selector": "app=web"}}
-        if request.path == f"/apis/{CUSTOM}":
+        if request.path == f"/apis/{CUSTOM.name}":
             served = [{"version": "v1beta2"}]
             return {"preferredVersion": served[0], "versions": served}
         if request.path in _DISCOVERY:
@@ -157,7 +158,7 @@ class Api:
 
 def parsed(request: Request) -> tuple[AnyGroup, request_info.RequestInfo]:
     """Return the API group of a request, and the request as the server parses it."""
-    group: AnyGroup = external if external.NAME in request.path else custom
+    group: AnyGroup = external if EXTERNAL.has(request.path) else custom
     query = "&".join(f"{key}={each}" for key, each in request.params.items())
     return group, request_info.parse(request.path, query)
 

@@ -23,6 +23,7 @@ from certs import secret
 from certs.bundle import CertificateError
 from certs.issue import Authority
 from certs.renew import Policy, State
+from rules.metrics_apis import CUSTOM
 
 _SERVICE = "gpu-metrics-adapter"
 _MAX_DAYS = 36499
@@ -38,7 +39,7 @@ certificate and publishes the caBundle. To store the Secret:
 If the adapter uses tls.crt and tls.key with --tls-cert-file and --tls-private-key-file instead,
 publish the caBundle in each APIService yourself:
 
-  kubectl patch apiservice v1beta1.custom.metrics.k8s.io --type=merge \\
+  kubectl patch apiservice {apiservice} --type=merge \\
     -p '{{"spec":{{"insecureSkipTLSVerify":null,"caBundle":"{bundle}"}}}}'
 """
 
@@ -120,7 +121,9 @@ def main(argv: Sequence[str]) -> int:
         subject = certificate.subject.rfc4514_string()
         print(f"{noun} {subject}, valid until {certificate.not_valid_after_utc}", file=sys.stderr)
     print(f"DNS names: {', '.join(state.serving.names)}", file=sys.stderr)
-    print(_NEXT_STEPS.format(bundle=files["caBundle"].decode()), file=sys.stderr, end="")
+    bundle = files["caBundle"].decode()
+    steps = _NEXT_STEPS.format(apiservice=CUSTOM.apiservices[0], bundle=bundle)
+    print(steps, file=sys.stderr, end="")
     return 0
 
 

@@ -28,16 +28,20 @@ from adapter.server.app import server as app
 from adapter.settings.flag import FlagType, Group, flag
 from adapter.settings.flag_types import SWITCH, choice, integer
 from rules.errors import ConfigError
+from rules.metrics_apis import ALL_OBJECTS, CUSTOM, custom_metric
 
 _START_TIMEOUT = 60.0
 """Seconds for each condition."""
 _DEFAULT_LOAD = "3"
 _FIXED = "fixed"
 _GPU = "gpu"
-_GROUP = "/apis/custom.metrics.k8s.io/v1beta1"
-_PODS = f"{_GROUP}/namespaces/default/pods/*/duty_cycle_current?labelSelector=app%3D{APP}"
+_GROUP = CUSTOM.path()
+_PODS = (
+    custom_metric("duty_cycle_current", "pods", ALL_OBJECTS, namespace="default")
+    + f"?labelSelector=app%3D{APP}"
+)
 _WAITING = _PODS.replace("duty_cycle", "requests_waiting")
-_NODES = f"{_GROUP}/nodes/*/duty_cycle_current"
+_NODES = custom_metric("duty_cycle_current", "nodes", ALL_OBJECTS)
 
 _READY = """
 Ready. Try in another terminal:

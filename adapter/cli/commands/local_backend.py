@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 from prometheus_client import CollectorRegistry
 
@@ -27,8 +27,10 @@ from adapter.server.causes.evidence import Probes
 from adapter.server.cluster.manifests import FileObjects
 from adapter.server.evaluation.evaluation import Evaluation
 from adapter.server.series.relist import Relist
+from rules import metrics_apis
 from rules.document.sources import DEFAULT
 from rules.kinds import NAMESPACES, GroupResource, Kinds
+from rules.metrics_apis import ALL_OBJECTS, CUSTOM
 from rules.ruleset import RuleSet
 from rules.selectors.selectors import Selector
 
@@ -145,11 +147,12 @@ async def evaluate(
 def _info(
     metric: str, resource: GroupResource | None, namespace: str, selector: str
 ) -> RequestInfo:
-    place = f"namespaces/{quote(namespace, safe='')}/" if namespace else ""
-    last = quote(metric, safe="")
     if resource is None:
-        path, key = f"/apis/{external.NAME}/v1beta1/{place}{last}", "labelSelector"
+        path, key = metrics_apis.external_metric(metric, namespace), "labelSelector"
     else:
-        objects = "namespaces/*/metrics" if resource == NAMESPACES else f"{place}{resource}/*"
-        path, key = f"/apis/{custom.NAME}/v1beta2/{objects}/{last}", "metricLabelSelector"
+        within = "" if resource == NAMESPACES else namespace
+        path = metrics_apis.custom_metric(
+            metric, str(resource), ALL_OBJECTS, namespace=within, version=CUSTOM.versions[-1]
+        )
+        key = "metricLabelSelector"
     return request_info.parse(path, urlencode({key: selector}) if selector else "")

@@ -27,8 +27,8 @@ from rules.exporters import detect
 from rules.findings import Finding, State
 from rules.hpa import reading, replay_report
 from rules.hpa.autoscaler import Autoscaler
-from rules.hpa.reading import CUSTOM, EXTERNAL
 from rules.hpa.report import explains
+from rules.metrics_apis import CUSTOM, EXTERNAL
 from rules.quoting import counted, escaped
 
 Document = Mapping[str, Any]
@@ -357,10 +357,10 @@ class Views:
         """Return each metric with its kinds of objects. Raises NoViewError."""
         kinds: dict[str, dict[str, bool]] = {}
         problems = []
-        for group, resource in ((CUSTOM, ""), (EXTERNAL, _EXTERNAL)):
+        for api, resource in ((CUSTOM, ""), (EXTERNAL, _EXTERNAL)):
             try:
-                version = await self._client.version() if group == CUSTOM else "v1beta1"
-                listed = await self._kube.get(f"/apis/{group}/{version}")
+                version = await self._client.version() if api is CUSTOM else ""
+                listed = await self._kube.get(api.path(version))
             except (CannotTellError, errors.BackendError) as error:
                 problems.append(str(error))
                 continue

@@ -16,12 +16,12 @@ from adapter.background import gather_or_cancel
 from adapter.cli.doctor import client
 from adapter.cli.doctor.installation import Installed
 from adapter.clients.kubernetes import Kube, Reply
-from adapter.server.api.groups import resource
 from rules.causes import warning_header
 from rules.errors import UnreadableError
 from rules.findings import Finding, failure, ok, skipped, warning
 from rules.hpa import reading, report
 from rules.hpa.reading import Observation
+from rules.metrics_apis import USAGE
 
 _PATH = "/apis/autoscaling/v2/horizontalpodautoscalers"
 _MAX_HPAS = 50
@@ -32,7 +32,6 @@ _SECONDS = 6.0
 _FORBIDDEN = frozenset({401, 403})
 _SEE = "docs/troubleshooting.md#what-do-the-reasons-mean explains the reason"
 
-_USAGE = f"/apis/{resource.NAME}/"
 _RESOURCE_METRICS = "install metrics-server, or the component resource-metrics of the manifests"
 
 _Replies = Mapping[int, Reply]
@@ -121,8 +120,8 @@ def _of_metrics(subject: str, observed: Observation, replies: _Replies) -> Itera
         name = f"{subject}, metric {proposed.metric.name}"
         if request is None:
             yield failure(name, proposed.error, cure=proposed.cure or "see apiservices")
-        elif replies[id(request)].status == 404 and request.path.startswith(_USAGE):
-            fact = f"the cluster does not serve {resource.NAME}"
+        elif replies[id(request)].status == 404 and USAGE.has(request.path):
+            fact = f"the cluster does not serve {USAGE.name}"
             yield failure(name, fact, cure=_RESOURCE_METRICS)
         elif finding := judge(name, replies[id(request)]):
             yield finding

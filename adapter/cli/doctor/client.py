@@ -9,14 +9,15 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 from adapter import errors
 from adapter.clients.kubernetes import Kube
+from rules import metrics_apis
 from rules.causes import explanation_document
 from rules.errors import UnreadableError
 from rules.hpa import reading, report, sums
-from rules.hpa.reading import CUSTOM, EXTERNAL, Failure, Observation, Reply, Request, Steps, T
+from rules.hpa.reading import Failure, Observation, Reply, Request, Steps, T
+from rules.metrics_apis import CUSTOM
 
 _QPS, _BURST, _TIMEOUT = 50.0, 100, 20.0
 _METRIC_TIMEOUT = 4.0
@@ -132,7 +133,7 @@ class Client:
             return await self.run(reading.version())
         except UnreadableError as error:
             failure = Failure(status=error.status, message=str(error))
-            raise CannotTellError(_problem(failure, reading.CUSTOM)) from error
+            raise CannotTellError(_problem(failure, CUSTOM.name)) from error
 
     async def request(
         self, parts: Sequence[str], metric: str, *, selector: str = "", metric_selector: str = ""
@@ -142,17 +143,14 @@ class Client:
         `parts` are namespace, resource and name; resource and name at cluster scope; or the
         namespace of an external metric, of whose series either selector is one.
         """
-        *below, last = (quote(each, safe="*") for each in (*parts, metric))
         if len(parts) == 1:
-            path = f"/apis/{EXTERNAL}/v1beta1/namespaces/{below[0]}/{last}"
+            path = metrics_apis.external_metric(metric, parts[0])
             params = {"labelSelector": metric_selector or selector}
         else:
-            root = f"/apis/{CUSTOM}/{await self.version()}"
-            if parts[0] == "namespaces":
-                path = f"{root}/namespaces/{below[1]}/metrics/{last}"
-            else:
-                within = ["namespaces"] if len(parts) == 3 else []
-                path = "/".join([root, *within, *below, last])
+            *within, resource, name = parts
+            path = metrics_apis.custom_metric(
+                metric, resource, name, namespace="".join(within), version=await self.version()
+            )
             params = {"labelSelector": selector, "metricLabelSelector": metric_selector}
         return Request(path=path, params={key: each for key, each in params.items() if each})
 

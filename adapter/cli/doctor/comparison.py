@@ -26,11 +26,12 @@ from adapter.clients.kubernetes import Kube
 from adapter.clients.transport import Transport
 from rules.errors import RulesError, UnreadableError
 from rules.hpa import autoscaler, reading
-from rules.hpa.reading import CUSTOM, EXTERNAL, Failure, Reply, Request, Steps
+from rules.hpa.reading import Failure, Reply, Request, Steps
+from rules.metrics_apis import CUSTOM, EXTERNAL
 from rules.migration.comparison import Difference, differences
 
 _HPAS = "/apis/autoscaling/v2/horizontalpodautoscalers"
-_API_SERVICES = "/apis/apiregistration.k8s.io/v1/apiservices/v1beta1."
+_API_SERVICES = "/apis/apiregistration.k8s.io/v1/apiservices/"
 _QPS, _BURST, _TIMEOUT = 50.0, 100, 20.0
 
 
@@ -127,8 +128,8 @@ def lines(found: Iterable[Compared]) -> Iterator[str]:
 
 async def _registered(text: str, api: Client) -> None:
     namespace, _, name = text.partition("/")
-    for group in (CUSTOM, EXTERNAL):
-        reply = await api.run(_reply(Request(path=f"{_API_SERVICES}{group}")))
+    for api_group in (CUSTOM, EXTERNAL):
+        reply = await api.run(_reply(Request(path=f"{_API_SERVICES}{api_group.apiservices[0]}")))
         service = {} if isinstance(reply, Failure) else reply["spec"].get("service") or {}
         if (service.get("namespace"), service.get("name")) == (namespace, name):
             return

@@ -18,9 +18,9 @@ from adapter.background import gather_or_cancel
 from adapter.clients import own_rights
 from adapter.clients.kubernetes import Kube, Reply
 from adapter.clients.rights import Account
-from adapter.server.api.groups import custom
 from certs.bundle import UNREADABLE
 from rules.findings import Finding, failure, ok, skipped, warning
+from rules.metrics_apis import CUSTOM
 
 _SELF_REVIEW = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 _MAX_SKEW = 5.0
@@ -272,7 +272,7 @@ def expires_soon(certificate: x509.Certificate) -> bool:
 
 async def metrics(installed: Installed) -> Iterable[Finding]:
     """Return whether rules select something, as the API server sees it."""
-    path = f"/apis/{custom.NAME}/{custom.VERSIONS[0]}"
+    path = CUSTOM.path()
     reply = await installed.api.fetch(path)
     if reply.status != 200:
         message = " ".join(reply.body[:300].decode(errors="replace").split())
@@ -280,11 +280,11 @@ async def metrics(installed: Installed) -> Iterable[Finding]:
         return [failure("metrics", f"GET {path}: {reply.status}: {message}", cure=cure)]
     number = len(orjson.loads(reply.body).get("resources") or ())
     if number:
-        return [ok("metrics", f"{custom.NAME} lists {number} metrics")]
+        return [ok("metrics", f"{CUSTOM.name} lists {number} metrics")]
     return [
         failure(
             "metrics",
-            f"{custom.NAME} lists no metric",
+            f"{CUSTOM.name} lists no metric",
             cause="no rule selects a series that Prometheus has",
             cure="compare the presets and rules with the findings about exporters; "
             "`check FILE --prometheus-url=URL` tells what each rule takes",

@@ -11,10 +11,9 @@ from adapter.cli.doctor import installation, registration
 from adapter.cli.doctor.installation import Installed
 from adapter.clients import own_rights, rights
 from adapter.clients.rights import Account, Right
-from adapter.server.api.groups import custom, external, resource
-from adapter.server.api.groups.group import AnyGroup
 from rules.findings import Finding, failure, ok
 from rules.kinds import NAMESPACES, NODES, PODS, GroupResource
+from rules.metrics_apis import CUSTOM, EXTERNAL, USAGE
 
 _CONTROLLER = Account(namespace="kube-system", name="horizontal-pod-autoscaler")
 _MAX_KINDS = 20
@@ -23,12 +22,12 @@ _MAX_KINDS = 20
 async def of_adapter(installed: Installed) -> Iterable[Finding]:
     """Return which rights the account of the adapter lacks, and what grants them."""
     account = await installation.account(installed)
-    groups: list[AnyGroup] = [custom, external]
+    apis = [CUSTOM, EXTERNAL]
     kinds = await _kinds(installed)
-    if await registration.is_own(installed, resource):
-        groups.append(resource)
+    if await registration.is_own(installed, USAGE):
+        apis.append(USAGE)
         kinds = sorted({*kinds, NODES})
-    names = [f"{version}.{group.NAME}" for group in groups for version in group.VERSIONS]
+    names = [name for api in apis for name in api.apiservices]
     required = (
         *map(own_rights.of_objects, kinds),
         own_rights.TOKEN_REVIEWS,
@@ -59,8 +58,8 @@ async def of_hpas(installed: Installed) -> Iterable[Finding]:
     """Return whether the HPA controller may read metrics."""
     name = "rights of the HPA controller"
     required = (
-        _reading(custom.NAME, "pods/any", "get"),
-        _reading(external.NAME, "any", "list"),
+        _reading(CUSTOM.name, "pods/any", "get"),
+        _reading(EXTERNAL.name, "any", "list"),
     )
     found = await gather_or_cancel(
         rights.missing_of(installed.api, right, _CONTROLLER) for right in required
@@ -87,7 +86,7 @@ def _reading(group: str, resource: str, verb: str) -> Right:
 
 async def _kinds(installed: Installed) -> Sequence[GroupResource]:
     """Return the kinds whose metrics the adapter lists; pods, if it does not answer."""
-    reply = await installed.api.fetch(f"/apis/{custom.NAME}/{custom.VERSIONS[0]}")
+    reply = await installed.api.fetch(CUSTOM.path())
     listed = orjson.loads(reply.body).get("resources") or () if reply.status == 200 else ()
     parts = {each["name"].partition("/")[0].partition(".") for each in listed}
     kinds = sorted({PODS, *(GroupResource(group, name) for name, _, group in parts)})

@@ -14,9 +14,8 @@ from cryptography import x509
 from adapter import errors
 from adapter.background import gather_or_cancel
 from adapter.cli.doctor.installation import Installed, certificates_problem, expires_soon
-from adapter.server.api.groups import GROUPS, custom
-from adapter.server.api.groups.group import AnyGroup
 from rules.findings import Finding, failure, ok, skipped, warning
+from rules.metrics_apis import APIS, CUSTOM, MetricsApi
 
 _PATH = "/apis/apiregistration.k8s.io/v1/apiservices"
 _DIAL_TIMEOUT = 3.0
@@ -75,16 +74,16 @@ _BY_REASON: Mapping[str, tuple[str, str]] = {
 
 async def registered(installed: Installed) -> Iterable[Finding]:
     """Return the state of the APIService of each group and version."""
-    names = [f"{version}.{group.NAME}" for group in GROUPS for version in group.VERSIONS]
+    names = [name for api in APIS for name in api.apiservices]
     documents = await gather_or_cancel(_read(installed, name) for name in names)
     return [
         _judge(name, document, installed) for name, document in zip(names, documents, strict=True)
     ]
 
 
-async def is_own(installed: Installed, group: AnyGroup) -> bool:
+async def is_own(installed: Installed, api: MetricsApi) -> bool:
     """Return whether the APIService of a group refers to the adapter's Service."""
-    document = await _read(installed, f"{group.VERSIONS[-1]}.{group.NAME}")
+    document = await _read(installed, api.apiservices[-1])
     return document is not None and _owner(document) == installed.name
 
 
@@ -105,7 +104,7 @@ def _owner(document: Mapping[str, Any]) -> str:
 
 
 def _judge(name: str, document: Mapping[str, Any] | None, installed: Installed) -> Finding:
-    subject, required = f"apiservice {name}", name.endswith(f".{custom.NAME}")
+    subject, required = f"apiservice {name}", name.endswith(f".{CUSTOM.name}")
     if document is None:
         if not required:
             return ok(subject, "does not exist: the component for this API is not installed")
@@ -156,7 +155,7 @@ def _unavailable(subject: str, document: Mapping[str, Any]) -> Finding | None:
 
 async def served(installed: Installed) -> Iterable[Finding]:
     """Return whether the caBundle is valid and verifies the certificate that is served."""
-    name = f"{custom.VERSIONS[-1]}.{custom.NAME}"
+    name = CUSTOM.apiservices[-1]
     document = await _read(installed, name) or {}
     spec = document.get("spec") or {}
     if _owner(document) != installed.name:

@@ -137,15 +137,15 @@ class _Snapshot:
     ) -> None:
         self.served = served
         self.elsewhere = elsewhere
-        self.groups = {group.NAME: group for group in served}
+        self.groups = {group.API.name: group for group in served}
         self.catalog = catalog
         self.static: dict[str, encoding.Document] = {_ROOT: _group_list(served, port)}
         self.resource_lists: dict[str, tuple[AnyGroup, str]] = {}
         for group in served:
             document = {"kind": "APIGroup", "apiVersion": "v1", **_versions(group)}
-            self.static[f"/apis/{group.NAME}"] = document
-            for version in group.VERSIONS:
-                self.resource_lists[f"/apis/{group.NAME}/{version}"] = (group, version)
+            self.static[f"/apis/{group.API.name}"] = document
+            for version in group.API.versions:
+                self.resource_lists[group.API.path(version)] = (group, version)
         self.etag = ""
         """The ETag of aggregated discovery, the same for each version; empty until requested."""
 
@@ -161,7 +161,7 @@ class _Snapshot:
     def _resources(self, group: AnyGroup) -> list[Resource]:
         """Return the entries of a group, those of the other server included, by name."""
         own = {each.name: each for each in group.resources(self.catalog)}
-        more = external.entries(self.elsewhere) if group.NAME == external.NAME else ()
+        more = external.entries(self.elsewhere) if group.API.name == external.API.name else ()
         return [each for _, each in sorted(({each.name: each for each in more} | own).items())]
 
 
@@ -178,10 +178,10 @@ def _group_list(groups: Sequence[AnyGroup], secure_port: int) -> encoding.Docume
 
 def _versions(group: AnyGroup) -> Mapping[str, object]:
     versions = [
-        {"groupVersion": f"{group.NAME}/{version}", "version": version}
-        for version in group.VERSIONS
+        {"groupVersion": group.API.group_version(version), "version": version}
+        for version in group.API.versions
     ]
-    return {"name": group.NAME, "versions": versions, "preferredVersion": versions[0]}
+    return {"name": group.API.name, "versions": versions, "preferredVersion": versions[0]}
 
 
 def _resource_list(
@@ -190,7 +190,7 @@ def _resource_list(
     return {
         "kind": "APIResourceList",
         "apiVersion": "v1",
-        "groupVersion": f"{group.NAME}/{version}",
+        "groupVersion": group.API.group_version(version),
         "resources": [
             {
                 "name": resource.name,
@@ -215,14 +215,14 @@ def _group_discovery_list(
     """
     items = [
         {
-            "metadata": {"name": group.NAME},
+            "metadata": {"name": group.API.name},
             "versions": [
                 {
                     "version": version,
                     "resources": _with_subresources(group, version, resources(group)),
                     "freshness": "Current",
                 }
-                for version in group.VERSIONS
+                for version in group.API.versions
             ],
         }
         for group in groups
@@ -257,7 +257,7 @@ def _with_subresources(
                 "verbs": [],
             },
         )
-        kind = {"group": group.NAME, "version": version, "kind": resource.kind}
+        kind = {"group": group.API.name, "version": version, "kind": resource.kind}
         if resource.namespaced:
             parent["scope"] = "Namespaced"
         if slash:

@@ -41,7 +41,7 @@ _ANSWER_TIMEOUT = 4.0
 _TIMEOUT, _SHORT_TIMEOUT = 10.0, 0.5
 """Seconds for the queries of one explanation; what is not known by then is left out. The second
 one after an answer that took too long."""
-_EXPLAINED = {custom.NAME, external.NAME}
+_EXPLAINED = {custom.API.name, external.API.name}
 """Groups whose answers follow from rules."""
 
 
@@ -230,7 +230,7 @@ def _failure(error: errors.ApiError) -> str:
 
 
 def _asked(info: RequestInfo) -> Asked:
-    if info.group == external.NAME:
+    if info.group == external.API.name:
         return Asked(
             metric=info.resource,
             resource="",

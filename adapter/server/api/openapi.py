@@ -65,9 +65,11 @@ class _Documents:
         self._v2 = _Document(_json(first))
         # Like the original, without the keys "apis" and "version": the API server has its own.
         self._v3 = {
-            f"apis/{group.NAME}/{version}": _Document(_json(_load(group, f"{version}.openapi_v3")))
+            f"apis/{group.API.group_version(version)}": _Document(
+                _json(_load(group, f"{version}.openapi_v3"))
+            )
             for group in groups
-            for version in group.VERSIONS
+            for version in group.API.versions
         }
         urls = {
             key: {"serverRelativeURL": f"{_BELOW_V3}{key}?hash={document.hash}"}
@@ -148,7 +150,7 @@ class _Document:
 
 def _load(group: AnyGroup, document: str) -> dict[str, Any]:
     """Return a JSON file of `group`, such as `custom.v1beta1.openapi_v3.json`."""
-    name = f"{group.NAME.partition('.')[0]}.{document}.json"
+    name = f"{group.API.name.partition('.')[0]}.{document}.json"
     content: dict[str, Any] = orjson.loads(
         importlib.resources.files("adapter.server.api.groups").joinpath(name).read_bytes()
     )

@@ -75,7 +75,7 @@ def build_router(
         if present.team_rules is not None and team_rules.requested(info):
             _check(request, found=True, produced=(encoding.JSON,))
             return await team_rules.answer(info, present, present.team_rules)
-        found = info.version in group.VERSIONS and group.routes(info.below_version)
+        found = info.version in group.API.versions and group.routes(info.below_version)
         _check(request, found=found, produced=encoding.PRODUCED, streamed=_WATCH_TYPES)
         if explainer is not None and explain.requested(info):
             return await explain_from(explainer, group, call, present)
@@ -125,7 +125,7 @@ def build_router(
 
 def _document(group: AnyGroup) -> str:
     """Return the path of the discovery document with the group's metrics."""
-    return f"/apis/{group.NAME}/{group.VERSIONS[0]}"
+    return group.API.path()
 
 
 def _check(

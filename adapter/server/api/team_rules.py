@@ -19,8 +19,8 @@ RESOURCE = "teamrules"
 def requested(info: RequestInfo) -> bool:
     """Return whether the path is that of the document of a namespace."""
     return (
-        info.group == custom.NAME
-        and info.version in custom.VERSIONS
+        info.group == custom.API.name
+        and info.version in custom.API.versions
         and info.verb == "list"
         and info.parts == (RESOURCE,)
         and info.below_version == ("namespaces", info.namespace, RESOURCE)

@@ -18,7 +18,7 @@ from adapter.server.autoscalers import questions
 from adapter.server.autoscalers.events import Events
 from adapter.server.autoscalers.watch import Autoscalers
 from adapter.server.cluster.shared_index import SharedIndex
-from rules.hpa.reading import EXTERNAL
+from rules.metrics_apis import EXTERNAL
 
 _QPS, _BURST = 20.0, 100
 """Of requests for Events, which delay no others."""
@@ -50,7 +50,7 @@ def start(
 
     def is_served(group: str, namespace: str) -> bool:
         """Return whether a group is ours: external metrics without a rule are another server's."""
-        if group == EXTERNAL:
+        if group == EXTERNAL.name:
             return bool(backends.present().of(namespace).generation.ruleset.external)
         return discovery.group(f"/apis/{group}") is not None
 

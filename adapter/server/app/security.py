@@ -71,7 +71,7 @@ async def connect(host: Host, groups: Iterable[AnyGroup]) -> Security:
     guard = await _guard(host, api, live)
     service = settings.serving.service_name
     namespace = namespace_of(settings)
-    names = [f"{version}.{group.NAME}" for group in groups for version in group.VERSIONS]
+    names = [name for group in groups for name in group.API.apiservices]
     apiservices = APIServiceController(api, names, service=service, namespace=namespace)
     host.require(api, lambda: own_rights.of_apiservices(names))
     if pair is None:

@@ -31,6 +31,7 @@ from adapter.server.app.values import Values
 from adapter.server.http import server
 from adapter.server.http.connection import Serve
 from adapter.settings import Settings
+from rules.metrics_apis import APIS
 from rules.teams import SOURCE
 
 log = logging.getLogger(__name__)
@@ -124,7 +125,7 @@ def _api(
         causes_in_messages=host.settings.serving.causes_in_messages,
         meter=telemetry.RequestMetrics(
             host.registry,
-            {(each.NAME, version) for each in api_groups.GROUPS for version in each.VERSIONS},
+            {(api.name, version) for api in APIS for version in api.versions},
         ),
     )
 

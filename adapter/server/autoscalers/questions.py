@@ -9,23 +9,20 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 import orjson
 
 from adapter.clients import one_object
 from adapter.clients.value_index import Item
-from rules import limits
+from rules import limits, metrics_apis
 from rules.errors import UnknownResourceError
 from rules.hpa import autoscaler
 from rules.hpa.autoscaler import Metric, Reference
-from rules.hpa.reading import CUSTOM, EXTERNAL
-from rules.kinds import WORKLOADS, GroupResource, Kinds
+from rules.kinds import NAMESPACES, PODS, WORKLOADS, GroupResource, Kinds
 from rules.limits import HPA_TEXT, Limits, name_of
+from rules.metrics_apis import ALL_OBJECTS
 from rules.selectors.selectors import Selector
-
-RESOURCE = "metrics.k8s.io"
-
 
 UNREADABLE = "unreadable"
 """Reason for which a metric is left out, beside the names of limits."""
@@ -89,29 +86,30 @@ def path_of(metric: Metric, hpa: Watched, kinds: Kinds, selector: Selector | Non
 
     Metrics of pods need `selector`, that of the target; see `workload`.
     """
-    below = f"namespaces/{quote(hpa.namespace)}"
-    name = quote(metric.name, safe="")
     query = {"metricLabelSelector": metric.selector} if metric.selector else {}
     if metric.type == "External":
         labels = {"labelSelector": metric.selector, **query} if query else {}
-        return _join(f"/apis/{EXTERNAL}/v1beta1/{below}/{name.lower()}", labels)
+        return _join(metrics_apis.external_metric(metric.name.lower(), hpa.namespace), labels)
     if metric.type == "Object":
-        return _join(f"/apis/{CUSTOM}/v1beta1/{below}/{_object(metric, kinds)}/{name}", query)
+        return _join(_path_of_object(metric, hpa.namespace, kinds), query)
     if not selector or not hpa.replicas:
         return ""
     labels = {"labelSelector": str(selector)}
     if metric.type == "Pods":
-        return _join(f"/apis/{CUSTOM}/v1beta1/{below}/pods/*/{name}", {**labels, **query})
-    return _join(f"/apis/{RESOURCE}/v1beta1/{below}/pods", labels)
+        path = metrics_apis.custom_metric(
+            metric.name, PODS.resource, ALL_OBJECTS, namespace=hpa.namespace
+        )
+        return _join(path, {**labels, **query})
+    return _join(metrics_apis.pod_usage(hpa.namespace), labels)
 
 
-def _object(metric: Metric, kinds: Kinds) -> str:
+def _path_of_object(metric: Metric, namespace: str, kinds: Kinds) -> str:
     described = metric.described
     assert described is not None  # the API server requires it for Object metrics
     if described.kind == "Namespace" and not described.group:
-        return "metrics"
+        return metrics_apis.custom_metric(metric.name, NAMESPACES.resource, namespace)
     resource = _plural(described, kinds)
-    return f"{resource}/{quote(described.name)}"
+    return metrics_apis.custom_metric(metric.name, resource, described.name, namespace=namespace)
 
 
 def workload(target: Reference, kinds: Kinds) -> GroupResource | None:

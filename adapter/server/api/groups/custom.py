@@ -19,7 +19,7 @@ from adapter.server.apimachinery import encoding, negotiation
 from adapter.server.apimachinery.request_info import RequestInfo
 from adapter.server.causes import failures
 from adapter.server.evaluation.evaluation import Evaluated
-from rules import quantity
+from rules import metrics_apis, quantity
 from rules.causes import missing
 from rules.causes.reasons import Reason
 from rules.errors import AmbiguousSampleError, PlanError, UnknownResourceError
@@ -36,8 +36,7 @@ log = logging.getLogger(__name__)
 _UNKNOWN = frozenset({Reason.NOT_LISTED_YET, Reason.RELIST_FAILED})
 """Causes by which an empty list may have values."""
 
-NAME = "custom.metrics.k8s.io"
-VERSIONS: tuple[str, ...] = ("v1beta1", "v1beta2")
+API = metrics_apis.CUSTOM
 TRANSFORMS = negotiation.ONLY_UNCHANGED
 
 _Evaluated = Evaluated[Mapping[str, Value]]
@@ -325,7 +324,7 @@ def _value_list(
     identifier = {"name": metric, "selector": selector}
     return {
         "kind": "MetricValueList",
-        "apiVersion": f"{NAME}/{version}",
+        "apiVersion": API.group_version(version),
         "metadata": {},
         "items": [
             {

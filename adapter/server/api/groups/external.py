@@ -20,7 +20,7 @@ from adapter.server.apimachinery import encoding, negotiation
 from adapter.server.apimachinery.request_info import RequestInfo
 from adapter.server.causes import failures
 from adapter.server.evaluation.evaluation import Evaluated
-from rules import quantity
+from rules import metrics_apis, quantity
 from rules.causes import missing
 from rules.causes.wording import printable
 from rules.errors import PlanError
@@ -34,8 +34,7 @@ from rules.query.plan import ExternalPlan
 from rules.quoting import shorten
 from rules.selectors.selectors import Selector
 
-NAME = "external.metrics.k8s.io"
-VERSIONS: tuple[str, ...] = ("v1beta1",)
+API = metrics_apis.EXTERNAL
 TRANSFORMS = negotiation.ONLY_UNCHANGED | negotiation.PARTIAL
 """Like the original, which accepts PartialObjectMetadata and then fails for lack of metadata."""
 
@@ -84,7 +83,7 @@ async def resolve(info: RequestInfo, backend: Backend) -> Requested:
     Metric and namespace are taken from `info`, because these were authorized. They differ from the
     path's only if it ends in `/` or has `status` or `finalize` in place of the metric.
     """
-    selector, _ = options.of_list(info, group=NAME, kind="*")
+    selector, _ = options.of_list(info, group=API.name, kind="*")
     entry = backend.generation.catalog.external_entry(info.resource)
     if entry is None and backend.fallback is None:
         causes = await backend.why_missing(info, info.resource)
@@ -204,7 +203,7 @@ def _value_list(metric: str, values: Iterable[ExternalValue]) -> encoding.Docume
     """
     return {
         "kind": "ExternalMetricValueList",
-        "apiVersion": f"{NAME}/v1beta1",
+        "apiVersion": API.group_version(),
         "metadata": {},
         "items": [
             {

@@ -25,6 +25,7 @@ from rules.causes import missing
 from rules.causes.inventory import Inventory
 from rules.findings import Finding
 from rules.kinds import GroupResource, Kinds
+from rules.metrics_apis import MetricsApi
 from rules.query.catalog import Catalog
 from rules.selectors.selectors import Selector
 
@@ -213,9 +214,7 @@ class Group(Protocol[Requested, Query, Found]):
     parameters are what one of them passes to the next.
     """
 
-    NAME: str
-    VERSIONS: tuple[str, ...]
-    """The preferred version first."""
+    API: MetricsApi
     TRANSFORMS: frozenset[Transform]
     """Forms in which objects are sent; `negotiation.ONLY_UNCHANGED` if in their own form only."""
 

@@ -24,6 +24,7 @@ from adapter.server.apimachinery.request_info import RequestInfo
 from adapter.server.causes import failures
 from adapter.server.cluster.object_index import Object
 from adapter.server.evaluation.evaluation import Usages
+from rules import metrics_apis
 from rules.causes import missing
 from rules.causes.wording import printable
 from rules.findings import Finding
@@ -34,8 +35,7 @@ from rules.query.plan import Plan
 from rules.query.resource import ResourceQueries, Usage, UsageByName
 from rules.selectors.fields import FieldRequirement
 
-NAME = "metrics.k8s.io"
-VERSIONS: tuple[str, ...] = ("v1beta1",)
+API = metrics_apis.USAGE
 TRANSFORMS = negotiation.ONLY_UNCHANGED | negotiation.PARTIAL | negotiation.TABLE
 
 _KINDS = {PODS: "PodMetrics", NODES: "NodeMetrics"}
@@ -135,7 +135,7 @@ async def content(
 
 
 async def _objects(info: RequestInfo, kind: GroupResource, backend: Backend) -> tuple[Object, ...]:
-    selector, fields = options.of_list(info, group=NAME, kind=kind.resource)
+    selector, fields = options.of_list(info, group=API.name, kind=kind.resource)
     try:
         objects = await backend.objects.objects(kind, namespace=info.namespace, selector=selector)
     except BackendError as error:
@@ -198,7 +198,7 @@ def _of_object(
         qualified = f"{item.namespace}/{item.name}" if item.namespace else item.name
         subject = _subject(kind, item.namespace, item.name)
         backend.collector.log_causes(subject, causes, _failure(found))
-        raise _not_found(NAME, _KINDS[kind].lower(), qualified, causes)
+        raise _not_found(API.name, _KINDS[kind].lower(), qualified, causes)
     (measured,) = _measured(kind, (item,), cpu, memory, requested.queries.window_ns)
     return Content(
         sources=(item.labels, *usages),
@@ -281,7 +281,7 @@ def _measured(
 
 def _subject(kind: GroupResource, namespace: str, name: str = "") -> str:
     place = f" in namespace {printable(namespace)}" if namespace else ""
-    return f"{kind.resource}.{NAME}{f'/{printable(name)}' if name else ''}{place}"
+    return f"{kind.resource}.{API.name}{f'/{printable(name)}' if name else ''}{place}"
 
 
 def _not_found(group: str, kind: str, name: str, causes: Sequence[Finding] = ()) -> ApiError:

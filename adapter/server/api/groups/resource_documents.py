@@ -15,11 +15,11 @@ from adapter.server.apimachinery.encoding import Document, timestamp
 from adapter.server.apimachinery.negotiation import UNCHANGED, Transform
 from adapter.server.apimachinery.request_info import RequestInfo
 from adapter.server.cluster.object_index import Object
-from rules import quantity
+from rules import metrics_apis, quantity
 from rules.query.resource import Usage
 from rules.quoting import quote_shortened
 
-_API_VERSION = "metrics.k8s.io/v1beta1"
+_API_VERSION = metrics_apis.USAGE.group_version()
 _INCLUDED = ("Metadata", "Object", "None", "")
 """Values of `includeObject`: what the rows of a Table contain of their objects."""
 

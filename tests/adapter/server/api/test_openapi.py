@@ -15,6 +15,7 @@ import pytest
 from adapter.server.api import groups
 from adapter.server.apimachinery import encoding
 from rules.kinds import PODS, Kinds
+from rules.metrics_apis import APIS
 from rules.query.aggregate import Value
 from rules.query.catalog import Catalog, Entry
 from tests.adapter import wired
@@ -22,9 +23,9 @@ from tests.adapter import wired
 V1BETA1 = "apis/custom.metrics.k8s.io/v1beta1"
 KIND = "x-kubernetes-group-version-kind"
 VERSIONS = [
-    pytest.param(group, version, id=f"{group.NAME}/{version}")
+    pytest.param(group, version, id=f"{group.API.name}/{version}")
     for group in groups.GROUPS
-    for version in group.VERSIONS
+    for version in group.API.versions
 ]
 FILES = sorted(Path(groups.__file__).parent.glob("*.json"))
 
@@ -104,9 +105,9 @@ def test_definition_names_cannot_collide_with_those_of_the_api_server(document):
 
 @pytest.mark.parametrize(("group", "version"), VERSIONS)
 async def test_both_documents_have_the_same_paths_and_all_are_routes(port, group, version):
-    base = f"/apis/{group.NAME}/{version}/"
+    base = f"/apis/{group.API.name}/{version}/"
     swagger = json.loads((await get(port, "/openapi/v2")).body)
-    third = json.loads((await get(port, f"/openapi/v3/apis/{group.NAME}/{version}")).body)
+    third = json.loads((await get(port, f"/openapi/v3/apis/{group.API.name}/{version}")).body)
 
     assert list(third["paths"]) == [path for path in swagger["paths"] if path.startswith(base)]
     assert all(group.routes(tuple(path.removeprefix(base).split("/"))) for path in third["paths"])
@@ -147,9 +148,7 @@ async def test_the_v3_index_lists_each_version_with_its_hash_and_nothing_else(po
     reply = await get(port, "/openapi/v3", Accept="text/html")
 
     paths = json.loads(reply.body)["paths"]
-    assert list(paths) == [
-        f"apis/{group.NAME}/{version}" for group in groups.GROUPS for version in group.VERSIONS
-    ]
+    assert list(paths) == [f"apis/{api.name}/{version}" for api in APIS for version in api.versions]
     for key, entry in paths.items():
         document = await get(port, entry["serverRelativeURL"])
         tag = hashlib.sha512(document.body).hexdigest().upper()

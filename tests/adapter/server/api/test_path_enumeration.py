@@ -144,7 +144,7 @@ class Reads:
 
 def reviewed(attributes, kinds):
     """Return what a caller with these rights may read, as docs/security.md says it."""
-    if attributes.group == external.NAME:
+    if attributes.group == external.API.name:
         # Names that differ in case are one metric, because the HPA controller asks in lower case.
         return {("rows", attributes.namespace, attributes.resource.lower())}
     resource, namespace, name = attributes.resource, attributes.namespace, attributes.name
@@ -201,14 +201,14 @@ def test_what_is_read_is_what_was_reviewed(untraced: None):
             assert not info.is_resource_request or info.path not in documents, path
             continue
         info = group.to_object_scope(info, reads.kinds)
-        if info.version not in group.VERSIONS or not group.routes(info.below_version):
+        if info.version not in group.API.versions or not group.routes(info.below_version):
             continue
         attributes = authorizer_attributes(JANE, info)
         read = reads.of(group, info)
         if read:
             answered += 1
             assert attributes.is_resource_request, path
-            assert attributes.group == group.NAME, path
+            assert attributes.group == group.API.name, path
             assert read <= reviewed(attributes, reads.kinds), (path, query, attributes)
     assert enumerated >= (1_000_000 if everything else QUICK)
     assert answered > enumerated / 1000  # the others name no metric or no route
