@@ -176,7 +176,7 @@ async def compare(cases: Sequence[Case], url: str) -> list[Row]:
 
     async with aiohttp.ClientSession() as session:
         then = Prometheus(session, url, clock=clock)
-        backend = await local_backend.connect(rules, {DEFAULT: then}, clock=clock)
+        local = await local_backend.connect(rules, {DEFAULT: then}, clock=clock)
         rows = []
         for case in cases:
             objects: Any = _Objects(case)
@@ -186,7 +186,7 @@ async def compare(cases: Sequence[Case], url: str) -> list[Row]:
                 freshness=0.0,
                 clock=clock,
             )
-            own = replace(backend, objects=objects, evaluation=evaluation)
+            own = replace(local.server, objects=objects, evaluation=evaluation)
             api: Any = Api(case, own)
             requests = await _requests(api, case)
             answers, items = [], []

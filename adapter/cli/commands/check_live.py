@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 
 from adapter import errors, settings
 from adapter.cli.commands import check_usage, local_backend
+from adapter.cli.commands.local_backend import LocalBackend
 from adapter.clients import sources
 from adapter.clients.prometheus import Prometheus
-from adapter.server.api.groups.group import Backend
 from rules import promql, quantity
 from rules.causes import wording
 from rules.document.sources import DEFAULT
@@ -104,7 +104,7 @@ async def report(
 
 
 class _Observer:
-    def __init__(self, clients: _Clients, backend: Backend) -> None:
+    def __init__(self, clients: _Clients, backend: LocalBackend) -> None:
         self._clients = clients
         self._backend = backend
         self._inventory = inventory = backend.inventory
@@ -257,7 +257,7 @@ class _Observer:
 
         Else name series whose names begin alike.
         """
-        for cause in await self._backend.collector.of_rule(self._inventory.ruleset, rule):
+        for cause in await self._backend.causes_of(rule):
             return replace(cause, subject="").sentence
         message = "Prometheus has no such series: the rule takes nothing"
         if not (beginning := _BEGINNING.match(rule.pinned_series or "")):
@@ -357,7 +357,7 @@ def _first(names: Mapping[str, object]) -> str:
 
 
 async def _request(
-    clients: _Clients, entry: Entry | ExternalEntry, backend: Backend
+    clients: _Clients, entry: Entry | ExternalEntry, backend: LocalBackend
 ) -> _Trial | None:
     """Request a metric in the namespace with the most series, of up to 100 of its objects.
 
@@ -376,8 +376,7 @@ async def _request(
         if not names:
             return None
     started = time.perf_counter()
-    steps = await local_backend.evaluate(
-        backend,
+    steps = await backend.evaluate(
         entry.metric,
         resource,
         # The path of an external metric needs a namespace.

@@ -1,6 +1,7 @@
 """The server's steps from a request to its values, for commands: they have no cluster.
 
-`check` and `test` differ in where the names of the objects come from.
+`check` and `test` differ in where the names of the objects come from. Only this module and those
+that run the server import it.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
@@ -28,10 +29,12 @@ from adapter.server.cluster.manifests import FileObjects
 from adapter.server.evaluation.evaluation import Evaluation
 from adapter.server.series.relist import Relist
 from rules import metrics_apis
+from rules.causes.inventory import Inventory
 from rules.document.sources import DEFAULT
+from rules.findings import Finding
 from rules.kinds import NAMESPACES, GroupResource, Kinds
 from rules.metrics_apis import ALL_OBJECTS, CUSTOM
-from rules.ruleset import RuleSet
+from rules.ruleset import CompiledRule, RuleSet
 from rules.selectors.selectors import Selector
 
 _WINDOW = 600.0
@@ -64,7 +67,7 @@ async def connect(
     allow_partial: bool = False,
     scrapes: bool = True,
     clock: Callable[[], float] = time.time,
-) -> Backend:
+) -> LocalBackend:
     """Return a backend without objects, after one relist on `clients`, which are by source.
 
     Each request is queried anew. `scrapes` is as for `Probes`; `clock` returns Unix seconds.
@@ -86,7 +89,7 @@ async def connect(
         scrapes=scrapes,
         now=clock,
     )
-    return Backend(
+    backend = Backend(
         generation=relist.generation,
         objects=_GivenObjects(),
         evaluation=Evaluation(
@@ -102,6 +105,7 @@ async def connect(
         ),
         clock=clock,
     )
+    return LocalBackend(backend)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,27 +125,48 @@ class Steps:
         return await self.group.content(self.requested, self.query, self.found, self.backend)
 
 
-async def evaluate(
-    backend: Backend,
-    metric: str,
-    resource: GroupResource | None,
-    *,
-    namespace: str,
-    names: Iterable[str] = (),
-    selector: Selector = _ANY,
-) -> Steps:
-    """Resolve, plan and evaluate the request of an autoscaler for a metric. Raises ApiError.
+@dataclass(frozen=True, slots=True)
+class LocalBackend:
+    """What answers the requests of commands, without a cluster."""
 
-    It is for the objects `names` or, if `resource` is None, for an external metric. `selector`
-    selects series.
-    """
-    group: AnyGroup = external if resource is None else custom
-    info = _info(metric, resource, namespace, str(selector))
-    backend = dataclasses.replace(backend, objects=_GivenObjects(names))
-    requested = await group.resolve(info, backend)
-    query = group.plan(requested)
-    found = await group.evaluate(requested, query, backend, deadline=_DEADLINE)
-    return Steps(group=group, backend=backend, requested=requested, query=query, found=found)
+    server: Backend
+
+    @property
+    def inventory(self) -> Inventory:
+        """What is known about each rule's series."""
+        return self.server.inventory
+
+    async def causes_of(self, rule: CompiledRule) -> Sequence[Finding]:
+        """Return why a rule has no series."""
+        return await self.server.collector.of_rule(self.inventory.ruleset, rule)
+
+    def is_namespaced(self, metric: str, resource: GroupResource) -> bool:
+        """Return whether a metric of a resource, or else the resource, is below namespaces."""
+        entry = self.server.generation.catalog.entry(resource, metric)
+        kind = self.server.objects.kinds.resolve(resource.resource, resource.group)
+        return (entry or kind).namespaced
+
+    async def evaluate(
+        self,
+        metric: str,
+        resource: GroupResource | None,
+        *,
+        namespace: str,
+        names: Iterable[str] = (),
+        selector: Selector = _ANY,
+    ) -> Steps:
+        """Resolve, plan and evaluate the request of an autoscaler for a metric. Raises ApiError.
+
+        It is for the objects `names` or, if `resource` is None, for an external metric. `selector`
+        selects series.
+        """
+        group: AnyGroup = external if resource is None else custom
+        info = _info(metric, resource, namespace, str(selector))
+        backend = dataclasses.replace(self.server, objects=_GivenObjects(names))
+        requested = await group.resolve(info, backend)
+        query = group.plan(requested)
+        found = await group.evaluate(requested, query, backend, deadline=_DEADLINE)
+        return Steps(group=group, backend=backend, requested=requested, query=query, found=found)
 
 
 def _info(

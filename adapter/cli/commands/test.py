@@ -14,10 +14,10 @@ import aiohttp
 
 from adapter import errors, settings
 from adapter.cli.commands import check_inputs, local_backend, without_log
+from adapter.cli.commands.local_backend import LocalBackend
 from adapter.cli.local_prometheus import binary, debian, process, remote_write
 from adapter.clients.prometheus import Prometheus
 from adapter.files import read_file
-from adapter.server.api.groups.group import Backend
 from rules import quantity, ruleset, unit_tests
 from rules.document.sources import DEFAULT
 from rules.errors import ConfigError, Problem
@@ -154,16 +154,12 @@ class _Answer:
     """Whether the request fails, unlike one for a metric without a value."""
 
 
-async def _answer(case: Case, backend: Backend) -> _Answer:
+async def _answer(case: Case, backend: LocalBackend) -> _Answer:
     """Return the answer to the request of a case. Raises ApiError."""
     namespace = case.namespace
-    if case.resource is not None:
-        entry = backend.generation.catalog.entry(case.resource, case.metric)
-        kind = backend.objects.kinds.resolve(case.resource.resource, case.resource.group)
-        if not (entry or kind).namespaced:
-            namespace = ""
-    steps = await local_backend.evaluate(
-        backend,
+    if case.resource is not None and not backend.is_namespaced(case.metric, case.resource):
+        namespace = ""
+    steps = await backend.evaluate(
         case.metric,
         case.resource,
         namespace=namespace,

@@ -59,6 +59,20 @@ def test_help_imports_no_heavy_module(argv: list[str]) -> None:
     assert done.stderr == "\n"
 
 
+def test_commands_that_only_read_import_no_server() -> None:
+    """Those that `check` and `test` need to evaluate requests are imported later, or by `test`."""
+    names = ("check", "console", "doctor", "explain", "migrate", "presets", "replay")
+    modules = [*(f"commands.{name}" for name in names), "console.server", "doctor.checks"]
+    imports = "".join(f"import adapter.cli.{module}\n" for module in modules)
+    code = f"import sys\n{imports}sys.exit('\\n'.join(sys.modules))"
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+
+    imported = done.stderr.splitlines()
+    assert set(modules) <= {each.removeprefix("adapter.cli.") for each in imported}
+    assert [each for each in imported if each.startswith("adapter.server")] == []
+
+
 @pytest.mark.parametrize("argument", ["version", "--version"])
 def test_the_version_is_printed(argument: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert program.main([argument]) == 0
