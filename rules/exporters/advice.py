@@ -1,14 +1,14 @@
-"""Findings about GPU exporters, model servers and gateways: observation, consequence and remedy."""
+"""Findings about GPU exporters, model servers and gateways. Their reasons are stable codes."""
 
 from __future__ import annotations
 
 import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from rules.exporters import generations
 from rules.exporters.generations import Generation
+from rules.findings import Finding, State
 from rules.quoting import counted
 
 _COUNTERS = "the exporter's counters (its `-f` file or ConfigMap)"
@@ -44,12 +44,13 @@ _WORDS = re.compile(r"[^_:]+")
 _RELABEL = "relabel __meta_kubernetes_pod_node_name to `node` in the exporter's scrape config"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    """One observation about a Prometheus; `code` is its stable, machine-readable kind."""
+def _bad(reason: str, fact: str, cure: str = "") -> Finding:
+    return Finding(state=State.WARNING, reason=reason, fact=fact, cure=cure)
 
-    code: str
-    text: str
+
+def _fine(reason: str, fact: str, cure: str = "") -> Finding:
+    """Return an observation that needs no action."""
+    return Finding(state=State.OK, reason=reason, fact=fact, cure=cure)
 
 
 def on_nothing(
@@ -57,33 +58,31 @@ def on_nothing(
 ) -> Iterator[Finding]:
     """Yield findings if no exporter is live; `ended` are the titles of those that ended."""
     if not anything:
-        yield Finding(
-            code="empty",
-            text="Prometheus has no series at all: it scrapes nothing, or has just started. Check "
-            "its /targets page and --prometheus-url",
+        yield _bad(
+            "empty",
+            "Prometheus has no series at all: it scrapes nothing, or has just started",
+            "Check its /targets page and --prometheus-url",
         )
         return
     scraped = counted(targets, "target")
     if ended:
-        yield Finding(
-            code="ended",
-            text=f"the series of {' and '.join(ended)} have ended: the exporter is gone, or "
-            "scraping it fails. Check the /targets page of Prometheus",
+        yield _bad(
+            "ended",
+            f"the series of {' and '.join(ended)} have ended: the exporter is gone, or "
+            "scraping it fails",
+            "Check the /targets page of Prometheus",
         )
     else:
-        yield Finding(
-            code="no-gpu-series",
-            text=f"Prometheus scrapes {scraped}, none with series of a GPU exporter or model "
-            "server that a preset reads. Check that one is deployed, and that a ServiceMonitor, "
-            "PodMonitor or scrape config selects it (kube-prometheus-stack needs its `release` "
-            f"label on them). {_ENDPOINTS}. For other series names, write rules and load them with "
-            "--config",
+        yield _bad(
+            "no-gpu-series",
+            f"Prometheus scrapes {scraped}, none with series of a GPU exporter or model "
+            "server that a preset reads",
+            "Check that one is deployed, and that a ServiceMonitor, PodMonitor or scrape config "
+            "selects it (kube-prometheus-stack needs its `release` label on them). "
+            f"{_ENDPOINTS}. For other series names, write rules and load them with --config",
         )
     if down:
-        yield Finding(
-            code="targets-down",
-            text=f"{down} of {scraped} down (`up == 0`), possibly the exporter",
-        )
+        yield _bad("targets-down", f"{down} of {scraped} down (`up == 0`), possibly the exporter")
 
 
 def on_pods(
@@ -96,9 +95,7 @@ def on_pods(
     if not generation.preset:
         return
     if idle:
-        yield Finding(
-            code="idle", text="no pod uses a GPU now: values for pods appear with the first one"
-        )
+        yield _fine("idle", "no pod uses a GPU now: values for pods appear with the first one")
     if not podless:
         return
     observed = (
@@ -107,24 +104,24 @@ def on_pods(
         else "series have no pod label"
     )
     if generation.preset == generations.NODE:
-        text = (
-            f"{observed}: this exporter does not map GPUs to pods. Metrics exist for nodes only; "
-            "for pods, use dcgm-exporter"
-        )
+        fact = f"{observed}: this exporter does not map GPUs to pods"
+        cure = "Metrics exist for nodes only; for pods, use dcgm-exporter"
     elif generation.name.startswith("dcgm"):
-        text = (
-            f"{observed}, so metrics exist for nodes only. If no pod uses a GPU or used one "
-            "recently, run `presets detect` again when one does. Otherwise:"
+        fact = f"{observed}, so metrics exist for nodes only"
+        cure = (
+            "If no pod uses a GPU or used one recently, run `presets detect` again when one does. "
+            "Otherwise:"
         )
     else:
-        text = (
+        cure = ""
+        fact = (
             f"{observed}: no pod uses a GPU or used one recently, or the exporter does not map "
             "GPUs to pods"
         )
-    yield Finding(code="no-pods", text=text)
+    yield _bad("no-pods", fact, cure)
     if generation.name.startswith("dcgm") and generation.preset != generations.NODE:
-        yield Finding(code="no-pods", text=_KUBELET)
-        yield Finding(code="no-pods", text=_CLAIMS)
+        yield _bad("no-pods", _KUBELET)
+        yield _bad("no-pods", _CLAIMS)
 
 
 def on_fields(
@@ -132,10 +129,7 @@ def on_fields(
 ) -> Iterator[Finding]:
     """Yield findings about series that the presets read and the exporter does not report."""
     if not generation.preset:
-        yield Finding(
-            code="no-preset",
-            text=generation.advice,
-        )
+        yield _bad("no-preset", generation.advice)
         return
     yield from _missing("missing", generation, generation.fields, names)
     if not generation.profiling:
@@ -145,10 +139,10 @@ def on_fields(
     elif not names & generations.needed(generation.profiling):
         series = ", ".join(sorted(generations.needed(generation.profiling)))
         mig = f" (and {generations.MIG} for MIG)" if generation.preset == "gpu-dcgm" else ""
-        yield Finding(
-            code="no-profiling",
-            text=f"{generations.PROFILING}{mig} needs the profiling fields, which are missing: "
-            f"{series}. They require a data-centre GPU from Volta on, SYS_ADMIN for the exporter, "
+        yield _fine(
+            "no-profiling",
+            f"{generations.PROFILING}{mig} needs the profiling fields, which are missing: {series}",
+            "They require a data-centre GPU from Volta on, SYS_ADMIN for the exporter, "
             f"and an entry in {_COUNTERS}",
         )
 
@@ -174,10 +168,11 @@ def _missing(
             for metric, needed in fields.items()
             if any(_as_reported(generation, each, names) in group for each in needed)
         ]
-        yield Finding(
-            code=code,
-            text=f"missing {', '.join(group)}: no {', '.join(lost)}. "
-            f"{_REMEDIES.get(group[0], remedy)}",
+        finding = _fine if code == "no-requests" else _bad
+        yield finding(
+            code,
+            f"missing {', '.join(group)}: no {', '.join(lost)}",
+            _REMEDIES.get(group[0], remedy),
         )
 
 
@@ -201,30 +196,30 @@ def on_server(
     `replaced`: the `pod` or `namespace` of some series is not that of their target.
     """
     if generation.repeats:
-        yield Finding(code="router", text=generation.repeats)
+        yield _fine("router", generation.repeats)
     elif not generation.preset:
-        yield Finding(code="no-preset", text=generation.advice)
+        yield _bad("no-preset", generation.advice)
     if not generation.preset:
         return
     code = "no-requests" if generation.late else "missing"
     yield from _missing(code, generation, generation.fields, names)
     if generation.external and "namespace" not in labels:
-        yield Finding(
-            code="no-namespace",
-            text="series have no label `namespace`, by which external metrics are found: relabel "
+        yield _bad(
+            "no-namespace",
+            "series have no label `namespace`, by which external metrics are found: relabel "
             "__meta_kubernetes_namespace to it in the scrape config, or use a PodMonitor",
         )
     elif not generation.external and "pod" not in labels:
-        yield Finding(
-            code="no-pods",
-            text="series have no label `pod`: no metrics of pods. Relabel "
-            "__meta_kubernetes_namespace to `namespace` and __meta_kubernetes_pod_name to `pod` in "
-            "the scrape config, or use a PodMonitor",
+        yield _bad(
+            "no-pods",
+            "series have no label `pod`: no metrics of pods",
+            "Relabel __meta_kubernetes_namespace to `namespace` and __meta_kubernetes_pod_name to "
+            "`pod` in the scrape config, or use a PodMonitor",
         )
     if replaced:
-        yield Finding(
-            code="honor-labels",
-            text="the `pod` or `namespace` of some series is not that of the scraped pod, so their "
+        yield _bad(
+            "honor-labels",
+            "the `pod` or `namespace` of some series is not that of the scraped pod, so their "
             "values belong to other objects: scrape without honor_labels",
         )
 
@@ -235,20 +230,20 @@ def on_targets(targets: int, ports: int) -> Iterator[Finding]:
     `targets` is the largest number of targets for one port of a pod, `ports` that of its ports.
     """
     if targets > 1:
-        yield Finding(
-            code="several-targets",
-            text=f"{targets} targets for one port of a pod: several jobs, Services or monitors "
-            "scrape it, or these are the copies of an HA pair. Presets count it once. Sums in "
-            f"rules of your own count it {targets} times: scrape it once, deduplicate the pair "
-            "(Thanos, Mimir), or aggregate by "
+        yield _bad(
+            "several-targets",
+            f"{targets} targets for one port of a pod: several jobs, Services or monitors "
+            "scrape it, or these are the copies of an HA pair",
+            f"Presets count it once. Sums in rules of your own count it {targets} times: scrape it "
+            "once, deduplicate the pair (Thanos, Mimir), or aggregate by "
             "`max without (job, service, endpoint, prometheus_replica) (...)` first",
         )
     if ports > 1:
-        yield Finding(
-            code="several-ports",
-            text=f"series of one pod come from {ports} ports: presets add them up, which is "
-            "right for engines or ranks with a port each. If a proxy or a runtime repeats the "
-            "series of the engine, scrape only the engine",
+        yield _bad(
+            "several-ports",
+            f"series of one pod come from {ports} ports: presets add them up, which is "
+            "right for engines or ranks with a port each",
+            "If a proxy or a runtime repeats the series of the engine, scrape only the engine",
         )
 
 
@@ -258,35 +253,36 @@ def on_sharing(
     """Yield findings about GPUs that pods share: MIG, time-slicing and resource claims."""
     engine = generation.profiling.get("gr_engine_active", ())
     if "GPU_I_PROFILE" in labels and generations.MIG in presets:
-        yield Finding(
-            code="mig",
-            text="MIG (`GPU_I_PROFILE`): the duty cycle of an instance is the time in which its "
+        yield _fine(
+            "mig",
+            "MIG (`GPU_I_PROFILE`): the duty cycle of an instance is the time in which its "
             "engines were active",
         )
     elif "GPU_I_PROFILE" in labels and engine and names.issuperset(engine):
-        yield Finding(
-            code="mig-by-profiling",
-            text="MIG (`GPU_I_PROFILE`): instances have no duty cycle in this generation. Scale on "
-            "gr_engine_active_*",
+        yield _fine(
+            "mig-by-profiling",
+            "MIG (`GPU_I_PROFILE`): instances have no duty cycle in this generation",
+            "Scale on gr_engine_active_*",
         )
     elif "GPU_I_PROFILE" in labels:
-        yield Finding(
-            code="mig-without-engine",
-            text="MIG (`GPU_I_PROFILE`): no series has the utilization of an instance. Add "
-            f"{' '.join(engine)} to {_COUNTERS}",
+        yield _bad(
+            "mig-without-engine",
+            "MIG (`GPU_I_PROFILE`): no series has the utilization of an instance",
+            f"Add {' '.join(engine)} to {_COUNTERS}",
         )
     if "vgpu" in labels:
-        yield Finding(
-            code="time-slicing",
-            text="time-slicing (`vgpu`): up to dcgm-exporter 4.7 each pod gets the value of the "
+        yield _bad(
+            "time-slicing",
+            "time-slicing (`vgpu`): up to dcgm-exporter 4.7 each pod gets the value of the "
             "whole GPU, so more pods do not lower it and an HPA can run to maxReplicas. From 4.8 "
             "each pod gets its own value, but reads 0 unless the exporter has hostPID and may read "
-            "pods. A queue length is a better target",
+            "pods",
+            "A queue length is a better target",
         )
     if "dra_claim_name" in labels:
-        yield Finding(
-            code="dra",
-            text="resource claims (`dra_claim_name`): each pod that shares a claim gets the value "
+        yield _fine(
+            "dra",
+            "resource claims (`dra_claim_name`): each pod that shares a claim gets the value "
             "of the whole GPU",
         )
 
@@ -302,20 +298,21 @@ def on_nodes(
         return
     if not nodes:
         labels = ", ".join(f"`{label}`" for label in known)
-        yield Finding(
-            code="no-node",
-            text=f"no label for nodes ({labels}): no metrics of nodes. To get them, {_RELABEL}",
+        yield _bad(
+            "no-node",
+            f"no label for nodes ({labels}): no metrics of nodes",
+            f"To get them, {_RELABEL}",
         )
     elif nodes[0] == "instance":
-        yield Finding(
-            code="node-by-instance",
-            text="only `instance` can name the node, and only if it is not host:port. Otherwise "
-            f"{_RELABEL}",
+        yield _bad(
+            "node-by-instance",
+            "only `instance` can name the node, and only if it is not host:port",
+            f"Otherwise {_RELABEL}",
         )
     elif hostname_is_pod and nodes[0].lower() == "hostname":
-        yield Finding(
-            code="hostname-is-pod",
-            text=f"`{nodes[0]}` is the name of the exporter's pod: no metrics of nodes. To get "
-            f"them, {_RELABEL}, or set NODE_NAME by fieldRef spec.nodeName (exporter 3.1.6 or "
-            "later)",
+        yield _bad(
+            "hostname-is-pod",
+            f"`{nodes[0]}` is the name of the exporter's pod: no metrics of nodes",
+            f"To get them, {_RELABEL}, or set NODE_NAME by fieldRef spec.nodeName (exporter 3.1.6 "
+            "or later)",
         )

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from rules.exporters import advice, generations
-from rules.exporters.advice import Finding
 from rules.exporters.generations import GENERATIONS, Generation
+from rules.findings import Finding
 
 Scheme = Literal["exported", "own names", "honored", "direct", "scraped", "repeated"]
 
@@ -122,9 +122,9 @@ class Report:
         of_exporters = [
             f"{each.generation.title}: {text}"
             for each in self.exporters
-            for text in (*each.pods, *(finding.text for finding in each.findings))
+            for text in (*each.pods, *(finding.sentence for finding in each.findings))
         ]
-        return (*of_exporters, *(finding.text for finding in self.findings))
+        return (*of_exporters, *(finding.sentence for finding in self.findings))
 
 
 def analyze(observations: Observations) -> Report:

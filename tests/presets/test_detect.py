@@ -139,7 +139,7 @@ async def test_the_scheme_of_an_idle_fleet_is_that_of_its_last_pods(
 
     assert detected.presets == (DCGM,)
     assert detected.exporters[0].schemes == (scheme,)
-    assert "idle" in {finding.code for finding in detected.exporters[0].findings}
+    assert "idle" in {finding.reason for finding in detected.exporters[0].findings}
     assert not detected.provisional
 
 
@@ -176,7 +176,7 @@ async def test_an_idle_gke_plugin_is_detected_before_the_first_pod(
     detected = await report(session, server)
 
     assert detected.presets == ("gpu-gke-plugin",)
-    assert [finding.code for finding in detected.exporters[0].findings] == ["idle"]
+    assert [finding.reason for finding in detected.exporters[0].findings] == ["idle"]
 
 
 async def test_an_empty_prometheus_is_reported(

@@ -260,7 +260,7 @@ def labels_of(pod: str) -> list[dict[str, str]]:
 
 def codes(report: detect.Report) -> dict[str, set[str]]:
     return {
-        each.generation.name: {finding.code for finding in each.findings}
+        each.generation.name: {finding.reason for finding in each.findings}
         for each in report.exporters
     }
 

@@ -165,7 +165,7 @@ async def test_a_variant_is_detected(
     expected = set(FINDINGS.get(variant, ()))
     if scheme != "bare" and variant in NODE_FINDINGS:
         expected.add(NODE_FINDINGS[variant])
-    assert {finding.code for finding in exporter.findings} == expected
+    assert {finding.reason for finding in exporter.findings} == expected
     assert exporter.release == RELEASES.get(variant, exporter.release)
     assert detected.provisional == (variant == "c6-no-k8s")
 

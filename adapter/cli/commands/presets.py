@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import difflib
 import json
 import sys
@@ -19,6 +18,7 @@ from rules import presets
 from rules.causes.explanation_document import wrapped
 from rules.errors import ConfigError
 from rules.exporters import detect
+from rules.findings import Finding
 
 _HELP = """Usage: gpu-metrics-adapter presets [NAME]
        gpu-metrics-adapter presets detect [FLAGS]
@@ -109,15 +109,19 @@ def _lines(report: detect.Report) -> Iterator[str]:
             names = (f"{each}_current" for each in sighting.metrics)
             yield from wrapped("  metrics  ", ", ".join(names))
         for finding in sighting.findings:
-            yield from wrapped("  - ", finding.text)
+            yield from wrapped("  - ", finding.sentence)
         yield ""
     for finding in report.findings:
-        yield from wrapped("", finding.text)
+        yield from wrapped("", finding.sentence)
     if report.presets:
         yield "Matching presets, in this order:"
         yield f"  {' '.join(report.flags)}"
     else:
         yield "No preset matches."
+
+
+def _findings(found: Sequence[Finding]) -> list[dict[str, str]]:
+    return [{"code": each.reason, "text": each.sentence} for each in found]
 
 
 def _json(report: detect.Report) -> str:
@@ -134,10 +138,10 @@ def _json(report: detect.Report) -> str:
                 "nodes": sighting.nodes,
                 "metrics": sighting.metrics,
                 "presets": sighting.presets,
-                "findings": [dataclasses.asdict(finding) for finding in sighting.findings],
+                "findings": _findings(sighting.findings),
             }
             for sighting in report.exporters
         ],
-        "findings": [dataclasses.asdict(finding) for finding in report.findings],
+        "findings": _findings(report.findings),
     }
     return json.dumps(document, indent=2)

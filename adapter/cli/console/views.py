@@ -304,11 +304,11 @@ class Views:
                 "presets": list(each.presets),
                 "metrics": list(each.metrics),
                 "pods": list(each.pods),
-                "findings": [finding.text for finding in each.findings],
+                "findings": [finding.sentence for finding in each.findings],
             }
             for each in found.exporters
         ]
-        findings = [each.text for each in found.findings]
+        findings = [each.sentence for each in found.findings]
         return View(
             title="Exporters",
             template="exporters.html",

@@ -12,22 +12,17 @@ from adapter.clients import detection, reachability
 from adapter.clients.prometheus import Prometheus
 from rules.document.sources import DEFAULT
 from rules.exporters import detect
-from rules.exporters.advice import Finding as Observation
 from rules.findings import Finding, State, failure, ok, skipped, warning
 
 _NAMES = f"group by (__name__) ({detection.SELECTOR})"
 _MAX_AGE = 90.0
 """Seconds; an HPA syncs every 15 s, and Prometheus' default scrape interval is 60 s."""
-_HARMLESS = frozenset(
-    {"idle", "mig", "mig-by-profiling", "dra", "no-profiling", "router", "no-requests"}
-)
-"""Codes of observations that need no action."""
 FROM_POD = (
     "run doctor in the adapter's pod (kubectl exec), or set --prometheus-url to a URL that is "
     "reachable from here"
 )
 _LABELS = frozenset({"no-pods"})
-"""Codes of observations about labels of pods."""
+"""Reasons of observations about labels of pods."""
 
 
 async def findings(
@@ -106,7 +101,7 @@ def _unreachable(error: errors.BackendError) -> Finding:
 
 def _of_report(report: detect.Report, presets: frozenset[str]) -> Iterator[Finding]:
     if not report.exporters:
-        texts = [each.text for each in report.findings]
+        texts = [each.sentence for each in report.findings]
         yield warning(
             "exporters",
             "Prometheus has no series that a preset reads",
@@ -130,25 +125,23 @@ def _of_report(report: detect.Report, presets: frozenset[str]) -> Iterator[Findi
         if not exporter.generation.external:
             yield _of_labels(exporter)
         for each in exporter.findings:
-            if each.code not in _HARMLESS | _LABELS:
-                yield _observed(exporter, each)
+            if each.state is not State.OK and each.reason not in _LABELS:
+                cure = "`presets detect` has the details"
+                yield warning(f"exporter {exporter.generation.title}", each.sentence, cure=cure)
 
 
 def _of_labels(exporter: detect.DetectedExporter) -> Finding:
     title = exporter.generation.title
     for each in exporter.findings:
-        if each.code in _LABELS:
+        if each.reason in _LABELS:
             fact = f"the series of {title} name no pod"
             place = "scrape config" if exporter.generation.server else "exporter"
-            return warning("pod-labels", fact, cause=each.text, cure=f"let the {place} add pods")
+            return warning(
+                "pod-labels", fact, cause=each.sentence, cure=f"let the {place} add pods"
+            )
     if not exporter.pods:
         return skipped("pod-labels", f"the series of {title} name no pod now: no GPU is in use")
     return ok("pod-labels", f"series of {title} name pods by {exporter.pods[0]}")
-
-
-def _observed(exporter: detect.DetectedExporter, observation: Observation) -> Finding:
-    name = f"exporter {exporter.generation.title}"
-    return warning(name, observation.text, cure="`presets detect` has the details")
 
 
 async def _scrapes(prometheus: Prometheus) -> Finding:

@@ -24,7 +24,7 @@ def observations(names: Iterable[str], labels: str, **more: object) -> Observati
 
 
 def codes(report: detect.Report) -> set[str]:
-    return {finding.code for each in report.exporters for finding in each.findings}
+    return {finding.reason for each in report.exporters for finding in each.findings}
 
 
 def rules_of(preset: str) -> tuple[config.Rule, ...]:
@@ -258,10 +258,12 @@ def test_profiling_fields_alone_provide_only_their_own_metrics() -> None:
 def test_missing_series_share_a_finding_except_those_with_their_own_remedy() -> None:
     report = detect.analyze(observations([USED, GR_ENGINE], PODS))
 
-    missing = [each for each in report.exporters[0].findings if each.code == "missing"]
+    missing = [each for each in report.exporters[0].findings if each.reason == "missing"]
     assert len(missing) == 2
-    assert missing[0].text.startswith("missing DCGM_FI_DEV_GPU_UTIL: no duty_cycle_*. The default")
-    assert "DCGM_FI_DEV_FB_FREE, DCGM_FI_DEV_GPU_TEMP" in missing[1].text
+    assert missing[0].sentence.startswith(
+        "missing DCGM_FI_DEV_GPU_UTIL: no duty_cycle_*. The default"
+    )
+    assert "DCGM_FI_DEV_FB_FREE, DCGM_FI_DEV_GPU_TEMP" in missing[1].fact
 
 
 @pytest.mark.parametrize(
@@ -289,13 +291,13 @@ def test_sentences_and_flags_of_a_report() -> None:
 
 
 def test_a_prometheus_without_any_series() -> None:
-    assert [each.code for each in detect.analyze(Observations()).findings] == ["empty"]
+    assert [each.reason for each in detect.analyze(Observations()).findings] == ["empty"]
 
 
 def test_an_exporter_that_ended_and_a_target_that_is_down() -> None:
     ended = Observations(indexed={UTIL: frozenset({"pod"})}, targets=1, down=1, anything=True)
 
-    assert [each.code for each in detect.analyze(ended).findings] == ["ended", "targets-down"]
+    assert [each.reason for each in detect.analyze(ended).findings] == ["ended", "targets-down"]
 
 
 NEW_UTIL = "DCGM_FI_DEV_GPU_UTIL_RATIO"
