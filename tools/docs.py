@@ -81,7 +81,7 @@ _REASON_NOTES: Mapping[Reason, str] = {
     Reason.RULES_NOT_LOADED: "The status is 503, after a start or a change of a ConfigMap "
     "([rules of teams](teams.md)).",
     Reason.RULES_REFUSED: "The namespace's document has "
-    "[all problems](teams.md#what-became-of-the-rules).",
+    "[all problems](teams.md#which-of-my-rules-are-in-use-and-what-is-wrong-with-others).",
     Reason.RELIST_FAILED: "If the message names a limit or what Prometheus refused, correct "
     "`seriesQuery`.",
     Reason.NO_SERIES: "Run `presets detect`, or see whether the rule's filters reject all series.",

@@ -141,7 +141,7 @@ def _shift(node: VectorSelector | Subquery) -> str:
         text = f" {node.at}"
         if text == " @ 0.000":
             # promql-parser has the same text for times before 1970.
-            raise PlanError("a query of a namespace cannot read samples of before 1970")
+            raise PlanError("a query of a namespace cannot read samples from before 1970")
     return f"{text} offset {_duration(node.offset)}" if node.offset else text
 
 

@@ -46,7 +46,7 @@ class Past:
     replicas_known: bool
     """Whether the replicas are those that kube-state-metrics has; else the pods that there were."""
     pods: str
-    """Where the pods of then are from."""
+    """Where the past pods are from."""
     sources: tuple[str, ...]
     """Prometheus servers that the rules name."""
     late: bool
@@ -227,7 +227,7 @@ async def _pods_of(
     ages = any(each.min_age is not None for each in of_pods)
     query = past_pods.owned(hpa.namespace, workload)
     known = await ranges.any(query, begin, end)
-    note = "pods are those of then, by kube_pod_owner of kube-state-metrics"
+    note = "the pods are those that kube_pod_owner of kube-state-metrics recorded"
     if not known:
         note = (
             f"pods are those whose names are of {workload}, because Prometheus has no "

@@ -1,7 +1,7 @@
 """A metric of an HPA at times of the past, evaluated as the server evaluates it.
 
 Plans are rendered, and samples become values, by the same functions; only the queries are over a
-range of time, and the pods are those of then.
+range of time, and the pods are those of that time.
 """
 
 from __future__ import annotations

@@ -156,7 +156,7 @@ def _startup(past: Past, wanted: Wanted) -> tuple[float, str]:
             if measured:
                 seconds, count = measured
                 return seconds, f"{seconds:g} s, the median of {counted(count, 'scale-up')}"
-    assumed = f"{replay.STARTUP:g} s, assumed: the past does not tell, and --startup sets it"
+    assumed = f"{replay.STARTUP:g} s, an assumption that --startup replaces"
     return replay.STARTUP, assumed
 
 
@@ -175,13 +175,13 @@ def _model(metric: Metric, *, total: bool) -> str:
 def _notes(past: Past, startup: str, saturated: float) -> Iterator[str]:
     names = ", ".join(each.name for each in past.hpa.metrics)
     of = (
-        "replicas are those that there were, by kube-state-metrics"
+        "the replicas are those that kube-state-metrics recorded"
         if past.replicas_known
-        else "replicas are the pods that there were, because Prometheus has no series of "
+        else "the replicas are the pods that existed, because Prometheus has no series of "
         "kube-state-metrics"
     )
     yield (
-        f"Facts: the values of {names}, by the rules of now, from Prometheus ({past.queries} range "
+        f"Facts: the values of {names}, by the present rules, from Prometheus ({past.queries} range "
         f"queries), and what the controller decides from them; {of}; {past.pods}"
     )
     for source in past.sources:
@@ -199,7 +199,7 @@ def _notes(past: Past, startup: str, saturated: float) -> Iterator[str]:
         for metric, total in zip(past.hpa.metrics, past.totals, strict=True)
     )
     yield (
-        f"Model, in the time of the column `model`, while the replicas are others than there were: "
+        f"Model, in the time of the column `model`, while the replicas differ from those: "
         f"{'; '.join(dict.fromkeys(models))}"
     )
     yield f"A new pod has a value after {startup}"

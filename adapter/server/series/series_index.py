@@ -24,7 +24,7 @@ from rules.ruleset import CompiledRule
 
 logger = logging.getLogger(__name__)
 
-_RELIST = "relist", "what is listed stays listed"
+_RELIST = "relist", "the last result stays in use"
 _EXACT = "exact query", "metrics that ended may stay listed"
 _LIVE = "query of live labels", "the last ones stay in use"
 """Actions, and what follows if one fails."""

@@ -1,4 +1,4 @@
-"""Pods of then: which names are those of a workload's pods, and how states are read."""
+"""Past pods: which names are those of a workload's pods, and how states are read."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ async def test_the_page_shows_each_variant_and_its_twins_say_the_same(
     assert (present["replicas"][0][1], present["replicas"][-1][1]) == (2, 4)
     assert (lower["replicas"][-1][1], higher["replicas"][-1][1]) == (8, 2)
     assert "names are of Deployment/serving, because Prometheus has no" in document["notes"][0]
-    assert "replicas are those that there were" in document["notes"][0]
+    assert "the replicas are those that kube-state-metrics recorded" in document["notes"][0]
     assert "duty_cycle_current of all pods together was what it was" in document["notes"][1]
     assert document["fit"]["different"] <= 6  # until the new pods had values
     assert re.fullmatch(

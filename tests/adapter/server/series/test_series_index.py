@@ -113,6 +113,6 @@ async def test_a_failure_is_logged_once_when_it_begins_and_once_when_it_ends(ind
         await index.relist(Kinds.builtin())
 
     assert [record.getMessage() for record in caplog.records] == [
-        "rules[0]: relist failed, what is listed stays listed: no route",
+        "rules[0]: relist failed, the last result stays in use: no route",
         "rules[0]: relist succeeds again",
     ]
