@@ -181,8 +181,8 @@ def _notes(past: Past, startup: str, saturated: float) -> Iterator[str]:
         "kube-state-metrics"
     )
     yield (
-        f"Facts: the values of {names}, by the present rules, from Prometheus ({past.queries} range "
-        f"queries), and what the controller decides from them; {of}; {past.pods}"
+        f"Facts: the values of {names}, by the present rules, from Prometheus ({past.queries} "
+        f"range queries), and what the controller decides from them; {of}; {past.pods}"
     )
     for source in past.sources:
         if source != DEFAULT:
