@@ -12,7 +12,7 @@ import inspect
 import io
 import re
 import tempfile
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import yaml
@@ -168,7 +168,7 @@ def generations() -> str:
         metrics = {metric for values in objects.values() for metric in values}
         nodes = "✓" if case["pods"] else "relabelled, no pods" if "scheme" in case else "no pods"
         rows.append(_generation(case["variant"], (case["preset"],), metrics, nodes))
-    return _table(("Exporter", "Presets", "Without", "Also", "Nodes"), rows)
+    return _table(("Exporter", "Presets", "Without", "Also", "Nodes"), _grouped(rows))
 
 
 def _generation(
@@ -182,6 +182,14 @@ def _generation(
         _short(metric for metric in _CURRENT if metric in metrics and metric not in usual),
         nodes,
     )
+
+
+def _grouped(rows: Iterable[tuple[str, ...]]) -> Iterator[tuple[str, ...]]:
+    """Yield one row for those that differ in the first cell only."""
+    titles: dict[tuple[str, ...], list[str]] = {}
+    for title, *rest in rows:
+        titles.setdefault(tuple(rest), []).append(title)
+    return (("; ".join(names), *rest) for rest, names in titles.items())
 
 
 def _short(metrics: Iterable[str]) -> str:
@@ -206,7 +214,7 @@ def servers() -> str:
         )
         for each in SERVERS.values()
     )
-    return _table(("Server", "Preset", "Without"), rows)
+    return _table(("Server", "Preset", "Without"), _grouped(rows))
 
 
 def own_metrics(prefix: str = "") -> str:
