@@ -1,7 +1,8 @@
 """Generated files of the chart: table of values, schema and known keys, from values.yaml.
 
-A comment `# -- TEXT` documents the key below it; a type in parentheses replaces that of its
-default. A mapping without such a comment has fixed keys.
+A comment `# -- TEXT` documents the key below it, `# ++ TEXT` one that prometheus-adapter's chart
+lacks; a type in parentheses replaces that of its default. A mapping without such a comment has
+fixed keys.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ class Key:
     types: tuple[str, ...]
     default: Any
     text: str
+    is_new: bool
+    """Whether prometheus-adapter's chart lacks it."""
 
     @property
     def name(self) -> str:
@@ -44,29 +47,32 @@ def documented() -> tuple[Key, ...]:
     """Return the documented keys, in the order of values.yaml."""
     text = (CHART / "values.yaml").read_text(encoding="utf-8")
     values = yaml.safe_load(text)
-    return tuple(_key(path, _at(values, path), comment) for path, comment in _comments(text))
+    return tuple(
+        _key(path, _at(values, path), comment, is_new=mark == "++")
+        for path, mark, comment in _comments(text)
+    )
 
 
-def _comments(text: str) -> Iterator[tuple[tuple[str, ...], str]]:
+def _comments(text: str) -> Iterator[tuple[tuple[str, ...], str, str]]:
     path: list[str] = []
-    comment = ""
+    mark = comment = ""
     for line in text.splitlines():
         indent = (len(line) - len(line.lstrip())) // 2
-        if match := re.fullmatch(r" *# -- (.*)", line):
-            comment = match[1]
+        if match := re.fullmatch(r" *# (--|\+\+) (.*)", line):
+            mark, comment = match.groups()
         elif match := re.match(r" *([A-Za-z]\w*):", line):
             if len(path) > indent or len(path) == indent:
                 path[indent:] = [match[1]]
             if comment:
-                yield tuple(path), comment
+                yield tuple(path), mark, comment
                 comment = ""
 
 
-def _key(path: tuple[str, ...], default: Any, comment: str) -> Key:
+def _key(path: tuple[str, ...], default: Any, comment: str, *, is_new: bool) -> Key:
     match = re.fullmatch(r"(?:\(([a-z|]+)\) )?(.*)", comment)
     assert match
     types = match[1].split("|") if match[1] else [_TYPES[type(default)]]
-    return Key(path=path, types=tuple(types), default=default, text=match[2])
+    return Key(path=path, types=tuple(types), default=default, text=match[2], is_new=is_new)
 
 
 def _at(values: Any, path: Iterable[str]) -> Any:
@@ -87,9 +93,25 @@ def table() -> str:
 
 def reasons() -> str:
     """Return a table of the keys without effect, for the README."""
-    listed = yaml.safe_load((CHART / "files" / "reasons.yaml").read_text(encoding="utf-8"))
-    rows = (f"| `{name}` | {reason} |" for name, reason in listed.items())
+    rows = (f"| `{name}` | {reason} |" for name, reason in _reasons().items())
     return "\n".join(["| Key | Why it has no effect |", "| --- | --- |", *rows])
+
+
+def _reasons() -> dict[str, str]:
+    text = (CHART / "files" / "reasons.yaml").read_text(encoding="utf-8")
+    return {str(name): str(reason) for name, reason in yaml.safe_load(text).items()}
+
+
+def for_migrate() -> str:
+    """Return rules/migration/chart_keys.json, by which `migrate` reads values of either chart."""
+    keys = documented()
+    sections = {
+        "both": [each.name for each in keys if not each.is_new],
+        "new": [each.name for each in keys if each.is_new],
+        "without_effect": _reasons(),
+    }
+    lines = (f"{json.dumps(name)}: {json.dumps(each)}" for name, each in sections.items())
+    return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
 def schema() -> str:

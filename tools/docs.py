@@ -352,6 +352,7 @@ PARTS: Mapping[str, Mapping[str, Callable[[], str]]] = {
 FILES: Mapping[str, Callable[[], str]] = {
     "manifests/chart/values.schema.json": chart_values.schema,
     "manifests/chart/files/keys.json": chart_values.known,
+    "rules/migration/chart_keys.json": chart_values.for_migrate,
 }
 """File -> its generated text."""
 

@@ -6,6 +6,8 @@ those that the README of our chart lists.
 
 from __future__ import annotations
 
+import importlib.resources
+import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
@@ -15,56 +17,17 @@ from rules.document.found import HelmValues
 from rules.document.yaml import MappingNode, Node, SequenceNode, join
 from rules.migration.notes import Note, Notes, number
 
-_KEYS = """
-    nameOverride fullnameOverride namespaceOverride customAnnotations customLabels
-    image.registry image.repository image.tag image.digest image.pullPolicy image.pullSecrets
-    prometheus.url prometheus.port prometheus.path presets
-    rules.default rules.custom rules.existing rules.external rules.resource rules.sources
-    customMetrics.enabled externalMetrics.enabled resourceMetrics.enabled
-    apiServices.insecureSkipTLSVerify
-    tls.enable tls.ca tls.key tls.certificate tls.existingSecret
-    certManager.enabled certManager.caCertDuration certManager.certDuration
-    certManager.caCertRevisionHistoryLimit certManager.certRevisionHistoryLimit
-    logLevel teamRules.selector teamRules.label teamRules.status externalFallback.service
-    externalFallback.caConfigMap externalFallback.serviceAccount
-    metricsRelistInterval listenPort extraArguments env replicas strategy revisionHistoryLimit
-    podDisruptionBudget.enabled podDisruptionBudget.minAvailable
-    podDisruptionBudget.maxUnavailable podDisruptionBudget.unhealthyPodEvictionPolicy
-    resources livenessProbe readinessProbe startupProbe podSecurityContext securityContext
-    affinity topologySpreadConstraints nodeSelector tolerations priorityClassName
-    dnsConfig dnsPolicy hostNetwork.enabled podLabels podAnnotations deploymentAnnotations
-    extraContainers extraVolumes extraVolumeMounts extraManifests
-    service.annotations service.port service.type service.clusterIP
-    service.ipDualStack.enabled service.ipDualStack.ipFamilies service.ipDualStack.ipFamilyPolicy
-    rbac.create rbac.useAuthReaderClusterRole
-    rbac.customMetrics.resources rbac.externalMetrics.resources
-    automountServiceAccountToken serviceAccount.create serviceAccount.name
-    serviceAccount.annotations serviceAccount.automountServiceAccountToken
-    monitoring.serviceAccounts
-    serviceMonitor.enabled serviceMonitor.labels serviceMonitor.interval serviceMonitor.tlsConfig
-    podMonitor.enabled podMonitor.labels podMonitor.interval podMonitor.tlsConfig
-    podMonitor.authorization
-    prometheusRule.enabled prometheusRule.labels dashboard.enabled dashboard.labels
-    networkPolicy.enabled networkPolicy.from networkPolicy.prometheus
-    networkPolicy.prometheusPort networkPolicy.dns networkPolicy.apiServer
-"""
-KEYS = frozenset(_KEYS.split())
+_TABLE: Mapping[str, Any] = json.loads(
+    (importlib.resources.files(__package__) / "chart_keys.json").read_text(encoding="utf-8")
+)
+"""Made of values.yaml of our chart by tools/docs.py."""
+_ONLY_OURS = frozenset(_TABLE["new"])
+"""Values without which the original's chart renders the same."""
+KEYS = _ONLY_OURS | frozenset(_TABLE["both"])
 """Paths of the values of our chart, without those below mappings with free keys."""
-
-REASONS = {
-    "psp": "PodSecurityPolicies do not exist since Kubernetes 1.25",
-    "runAsUser": "use securityContext.runAsUser",
-    "enabled": "it is a condition of a parent chart",
-}
+_REASONS: Mapping[str, str] = _TABLE["without_effect"]
 """Why frequent keys have no effect, as the chart says it."""
 
-_NEW = """
-    presets image.digest rules.sources customMetrics externalMetrics resourceMetrics apiServices
-    tls.existingSecret teamRules externalFallback monitoring serviceMonitor podMonitor
-    prometheusRule dashboard networkPolicy
-"""
-_ONLY_OURS = tuple(_NEW.split())
-"""Values without which the original's chart renders the same, or parents of such values."""
 _FILE_FLAG = re.compile(r"--?(?P<name>[a-z0-9-]+(?:-file|kubeconfig|-auth-config))=(?P<path>.*)")
 _READABLE = ("/etc/ssl", "/var/run/secrets", "/run/secrets")
 """Directories that the pod has without a volume."""
@@ -141,7 +104,7 @@ def _copied(node: MappingNode, path: str, prefix: str, notes: Notes) -> dict[str
             if key in {"rules.custom", "rules.external"}:
                 about_rules(entry.value, shown, notes, external=key == "rules.external")
             else:
-                check = _DIFFERENCES.get(key, _only_ours(key))
+                check = DIFFERENCES.get(key, _only_ours(key))
                 message = check(values[name], node) if check else ""
                 notes.either(shown, entry.key, message)
         else:
@@ -171,7 +134,7 @@ def _about_rule(rule: Node, *, external: bool) -> Iterator[str]:
 
 
 def _only_ours(key: str) -> Callable[[Any, MappingNode], str] | None:
-    if not any(key == each or key.startswith(f"{each}.") for each in _ONLY_OURS):
+    if key not in _ONLY_OURS:
         return None
     return _if(bool, "has an effect here, unlike in the original's chart, which has no such value")
 
@@ -180,7 +143,7 @@ def _reason(key: str) -> str:
     near = next((each for each in KEYS if each.lower() == key.lower()), "")
     if near:
         return f"has no effect: did you mean {near}?"
-    return REASONS.get(key, "has no effect: the chart has no such key")
+    return _REASONS.get(key, "has no effect: the chart has no such key")
 
 
 def _is_original(repository: object) -> bool:
@@ -197,7 +160,7 @@ def _if(condition: Callable[[Any], object], message: str) -> Callable[[Any, Mapp
     return lambda value, _: message if condition(value) else ""
 
 
-_DIFFERENCES: Mapping[str, Callable[[Any, MappingNode], str]] = {
+DIFFERENCES: Mapping[str, Callable[[Any, MappingNode], str]] = {
     "image.repository": _if(
         _is_original, "is prometheus-adapter's: left out with its tag; set image.registry"
     ),
