@@ -189,28 +189,56 @@ def _propose(
 
 def _request(hpa: Autoscaler, scale: Scale, metric: Metric) -> Steps[Request]:
     """Return the request for a metric, as the controller sends it. Raises UnreadableError."""
+    served = (yield from version()) if metric.type in {"Pods", "Object"} else ""
+    described = object_of(metric)
+    resource = (yield from _described(described)) if described else ""
+    return request_for(
+        metric, hpa.namespace, pods=scale.selector, resource=resource, version=served
+    )
+
+
+def object_of(metric: Metric) -> Reference | None:
+    """Return the object of an Object metric whose resource the path needs; None without one."""
+    described = metric.described if metric.type == "Object" else None
+    return None if described is None or _is_namespace(described) else described
+
+
+def request_for(
+    metric: Metric, namespace: str, *, pods: str, resource: str = "", version: str = ""
+) -> Request:
+    """Return the request that the controller sends for a metric of an HPA in `namespace`.
+
+    `pods` is the selector of the pods of the target. `resource` is that of `object_of`, as paths
+    have it: `deployments.apps`. `version` is that of the custom metrics API; the preferred one by
+    default.
+    """
     if metric.type in {"Resource", "ContainerResource"}:
-        path = metrics_apis.pod_usage(hpa.namespace)
-        return Request(path=path, params={"labelSelector": scale.selector})
-    params = {"metricLabelSelector": metric.selector} if metric.selector else {}
+        return Request(path=metrics_apis.pod_usage(namespace), params={"labelSelector": pods})
     if metric.type == "External":
         # The RESTMapper of client-go lower-cases the name.
-        path = metrics_apis.external_metric(metric.name.lower(), hpa.namespace)
-        return Request(path=path, params={"labelSelector": metric.selector} if params else {})
-    served = yield from version()
+        path = metrics_apis.external_metric(metric.name.lower(), namespace)
+        return Request(path=path, params=_given(labelSelector=metric.selector))
+    params = _given(metricLabelSelector=metric.selector)
     if metric.type == "Pods":
-        resource, name, namespace = "pods", ALL_OBJECTS, hpa.namespace
-        params = {"labelSelector": scale.selector, **params}
-    elif (described := metric.described) and described.kind == "Namespace" and not described.group:
-        resource, name, namespace = "namespaces", hpa.namespace, ""
+        name, within, resource = ALL_OBJECTS, namespace, "pods"
+        params = {"labelSelector": pods, **params}
     else:
-        assert described is not None  # the API server requires it for Object metrics
-        resource = yield from _described(described)
-        name, namespace = described.name, hpa.namespace
+        assert metric.described is not None  # the API server requires it for Object metrics
+        name, within = metric.described.name, namespace
+        if _is_namespace(metric.described):
+            name, within, resource = namespace, "", "namespaces"
     path = metrics_apis.custom_metric(
-        metric.name, resource, name, namespace=namespace, version=served
+        metric.name, resource, name, namespace=within, version=version
     )
     return Request(path=path, params=params)
+
+
+def _is_namespace(reference: Reference) -> bool:
+    return reference.kind == "Namespace" and not reference.group
+
+
+def _given(**params: str) -> dict[str, str]:
+    return {key: value for key, value in params.items() if value}
 
 
 def _described(reference: Reference) -> Steps[str]:

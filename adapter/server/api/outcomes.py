@@ -13,6 +13,7 @@ from adapter import errors
 from adapter.server.api.groups import group as groups
 from adapter.server.api.groups.group import AnyGroup, Backend, Content
 from adapter.server.apimachinery.request_info import RequestInfo
+from rules.errors import SelectorError
 from rules.findings import Finding
 
 Key = str
@@ -20,9 +21,13 @@ Key = str
 
 
 def key_of(info: RequestInfo) -> Key:
-    """Return what a request of an API group asks for."""
+    """Return what a request of an API group asks for, however it writes its selectors."""
     below_version = info.path.split("/", 4)[-1]
-    return f"{info.group}/{below_version}?{info.label_selector}&{info.metric_label_selector}"
+    try:
+        selected = f"{info.labels}&{info.metric_labels}".replace("==", "=")
+    except SelectorError:
+        selected = f"{info.label_selector}&{info.metric_label_selector}"
+    return f"{info.group}/{below_version}?{selected}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,7 @@
-"""The requests that the HPA controller sends for an autoscaler, without I/O.
+"""What is kept of a watched HPA, and the requests that the controller sends for it.
 
-`rules.hpa.reading` has the same requests for `explain hpa`, which reads the scale subresource.
+`rules.hpa.reading` derives the requests. Here, the resources and the selector that they need come
+from what the server watches, instead of the API server.
 """
 
 from __future__ import annotations
@@ -9,19 +10,18 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlencode
 
 import orjson
 
 from adapter.clients import one_object
 from adapter.clients.value_index import Item
-from rules import limits, metrics_apis
+from rules import limits
 from rules.errors import UnknownResourceError
-from rules.hpa import autoscaler
+from rules.hpa import autoscaler, reading
 from rules.hpa.autoscaler import Metric, Reference
-from rules.kinds import NAMESPACES, PODS, WORKLOADS, GroupResource, Kinds
+from rules.hpa.reading import Request
+from rules.kinds import WORKLOADS, GroupResource, Kinds
 from rules.limits import HPA_TEXT, Limits, name_of
-from rules.metrics_apis import ALL_OBJECTS
 from rules.selectors.selectors import Selector
 
 UNREADABLE = "unreadable"
@@ -81,35 +81,22 @@ def parse(document: Mapping[str, Any], limits: Limits = limits.DEFAULT) -> Item[
     return Item(namespace, name, watched, created, max(1, len(metrics), text // HPA_TEXT))
 
 
-def path_of(metric: Metric, hpa: Watched, kinds: Kinds, selector: Selector | None) -> str:
-    """Return the path and query of the request for a metric; empty if there is none now.
+def request_of(
+    metric: Metric, hpa: Watched, kinds: Kinds, selector: Selector | None
+) -> Request | None:
+    """Return the request that the controller sends for a metric; None if it sends none now.
 
     Metrics of pods need `selector`, that of the target; see `workload`.
     """
-    query = {"metricLabelSelector": metric.selector} if metric.selector else {}
-    if metric.type == "External":
-        labels = {"labelSelector": metric.selector, **query} if query else {}
-        return _join(metrics_apis.external_metric(metric.name.lower(), hpa.namespace), labels)
-    if metric.type == "Object":
-        return _join(_path_of_object(metric, hpa.namespace, kinds), query)
-    if not selector or not hpa.replicas:
-        return ""
-    labels = {"labelSelector": str(selector)}
-    if metric.type == "Pods":
-        path = metrics_apis.custom_metric(
-            metric.name, PODS.resource, ALL_OBJECTS, namespace=hpa.namespace
-        )
-        return _join(path, {**labels, **query})
-    return _join(metrics_apis.pod_usage(hpa.namespace), labels)
-
-
-def _path_of_object(metric: Metric, namespace: str, kinds: Kinds) -> str:
-    described = metric.described
-    assert described is not None  # the API server requires it for Object metrics
-    if described.kind == "Namespace" and not described.group:
-        return metrics_apis.custom_metric(metric.name, NAMESPACES.resource, namespace)
-    resource = _plural(described, kinds)
-    return metrics_apis.custom_metric(metric.name, resource, described.name, namespace=namespace)
+    if metric.type not in {"External", "Object"} and (not selector or not hpa.replicas):
+        return None
+    described = reading.object_of(metric)
+    return reading.request_for(
+        metric,
+        hpa.namespace,
+        pods=str(selector or ""),
+        resource=_plural(described, kinds) if described else "",
+    )
 
 
 def workload(target: Reference, kinds: Kinds) -> GroupResource | None:
@@ -125,7 +112,3 @@ def _plural(reference: Reference, kinds: Kinds) -> str:
     except UnknownResourceError:
         return str(GroupResource(reference.group, reference.kind.lower()))
     return str(kind.group_resource)
-
-
-def _join(path: str, query: Mapping[str, str]) -> str:
-    return f"{path}?{urlencode(query)}" if query else path

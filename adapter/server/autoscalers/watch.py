@@ -23,6 +23,7 @@ from collections.abc import (
 )
 from dataclasses import dataclass, replace
 from typing import NoReturn, TypeVar
+from urllib.parse import urlencode
 
 from adapter import telemetry
 from adapter.background import Condition, FairQueue, gather_or_cancel, has_share
@@ -284,10 +285,10 @@ class Autoscalers:
         self, metric: Metric, hpa: Watched, kinds: Kinds, selector: Selector | None
     ) -> _Request | None:
         """Return the request for a metric; None if there is none now."""
-        path, _, query = questions.path_of(metric, hpa, kinds, selector).partition("?")
-        if not path:
+        request = questions.request_of(metric, hpa, kinds, selector)
+        if request is None:
             return None
-        info = request_info.parse(path, query)
+        info = request_info.parse(request.path, urlencode(request.params))
         title = f"{metric.type} metric {metric.name}"
         averaged = metric.type == "External" and metric.target == "AverageValue"
         return _Request(title, info, key_of(info), self._clock(), averaged)

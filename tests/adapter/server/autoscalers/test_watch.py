@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 from prometheus_client import CollectorRegistry
 
 from adapter import errors, telemetry
 from adapter.clients.value_index import ValueIndex
-from adapter.server.api.outcomes import Outcomes
+from adapter.server.api.outcomes import Outcomes, key_of
 from adapter.server.apimachinery import request_info
 from adapter.server.autoscalers import questions, watch
 from adapter.server.autoscalers.events import Change
@@ -86,10 +87,7 @@ CUSTOM = "/apis/custom.metrics.k8s.io/v1beta1/namespaces/default"
         (described("Service", "v1"), f"{CUSTOM}/services/x/util"),
         (described("Namespace", "v1", "default"), f"{CUSTOM}/metrics/util"),
         (described("Rollout", "argoproj.io/v1"), f"{CUSTOM}/rollout.argoproj.io/x/util"),
-        (
-            EXTERNAL,
-            f"{EXTERNAL_GROUP}/queue?labelSelector=q%3Da&metricLabelSelector=q%3Da",
-        ),
+        (EXTERNAL, f"{EXTERNAL_GROUP}/queue?labelSelector=q%3Da"),
         (CPU, "/apis/metrics.k8s.io/v1beta1/namespaces/default/pods?labelSelector=app%3Dweb"),
     ],
     ids=str,
@@ -98,11 +96,12 @@ def test_the_request_is_that_of_the_controller(metric: dict[str, Any], path: str
     watched = questions.parse(hpa(metric)).value
     assert watched is not None
 
-    found = questions.path_of(
+    found = questions.request_of(
         watched.metrics[0], watched, Kinds.builtin(), selectors.parse("app=web")
     )
 
-    assert found == path
+    assert found is not None
+    assert f"{found.path}?{urlencode(found.params)}".rstrip("?") == path
 
 
 def test_the_pods_of_a_workload_are_known() -> None:
@@ -118,11 +117,11 @@ def test_without_replicas_there_is_no_request_for_metrics_of_pods() -> None:
     watched = questions.parse({**hpa(), "status": {}}).value
     assert watched is not None
 
-    found = questions.path_of(
+    found = questions.request_of(
         watched.metrics[0], watched, Kinds.builtin(), selectors.parse("app=web")
     )
 
-    assert found == ""
+    assert found is None
 
 
 KINDS = Kinds.builtin()
@@ -318,6 +317,25 @@ async def test_what_nobody_requests_is_requested_here_once_a_minute() -> None:
 
     assert 3 <= len(bed.asked) <= 4
     assert bed.gauge == [("", 1.0)]
+
+
+@pytest.mark.parametrize(
+    ("written", "same"),
+    [
+        ("b+in+(y,+x),a==1", True),
+        ("a=1,b+in+(x,y)", True),
+        ("a=1,b+in+(x,z)", False),
+        ("a=1", False),
+        ("a=(", False),
+    ],
+)
+def test_a_request_is_known_however_its_selector_is_written(written: str, same: bool) -> None:
+    sent, other = (
+        key_of(request_info.parse(f"{CUSTOM}/pods/*/util", f"labelSelector={each}"))
+        for each in ("a=1,b+in+(x,y)", written)
+    )
+
+    assert (sent == other) == same
 
 
 async def test_a_metric_that_was_lost_before_a_restart_is_told_to_be_back() -> None:
