@@ -2,8 +2,12 @@
 
     PEER='/path/to/adapter {flags}' make bench
 
-runs the same load also on another server that takes the flags of prometheus-adapter. Progress is
-printed on standard error. Fails if a claim does not hold.
+runs the same load also on another server that takes the flags of prometheus-adapter, and
+
+    make bench ARGS=--other=CHECKOUT
+
+on the adapter of another checkout, with the same flags, in turn. A repeated --size repeats the open
+loop. Progress is printed on standard error. Fails if a claim does not hold.
 """
 
 from __future__ import annotations
@@ -40,18 +44,25 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     parser.add_argument("--json", type=Path, default=_JSON, help="also write the results here")
     for field in dataclasses.fields(Pace):
         parser.add_argument(f"--{field.name}", type=type(field.default), default=field.default)
+    parser.add_argument("--other", type=Path, help="checkout whose adapter is compared with this")
     parser.add_argument("--load-only", action="store_true", help="leave out relist and watch")
     arguments = parser.parse_args(argv)
     pace = Pace(**{each.name: getattr(arguments, each.name) for each in dataclasses.fields(Pace)})
     servers = [testbed.ADAPTER]
     if command := environ.get("PEER"):
         servers.append(testbed.peer(command))
+    if arguments.other:
+        servers.append(testbed.other(arguments.other))
     sizes = [Size.parse(text) for text in arguments.sizes or SIZES]
     columns, closed = _run_load(sizes, servers, pace)
     print("\nopen loop: each autoscaler requests its metric every", f"{pace.period:g} s")
     print("\n".join((*report.open_table(columns), *report.details(columns))))
     print(f"\nclosed loop: {pace.connections} connections repeat one request")
     print("\n".join(report.closed_table(closed)), flush=True)
+    for other in servers[1:]:
+        print(f"\n{testbed.ADAPTER.name}, x {other.name}")
+        compared = report.comparison(columns, closed, testbed.ADAPTER.name, other.name)
+        print("\n".join(compared), flush=True)
     problems = [*report.problems(testbed.ADAPTER.name, columns, closed)]
     results: dict[str, Any] = {
         "open": [

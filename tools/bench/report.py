@@ -5,7 +5,9 @@ Each row is a ratio within one run, with the absolute value in parentheses.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import math
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from tools.bench.load import ClosedResult, OpenResult, in_json
 from tools.bench.workload import Size
@@ -29,6 +31,11 @@ Column = tuple[str, Size, OpenResult]
 """Server, size and measurements."""
 
 
+def _ratio(value: float, unit: float) -> float:
+    """Return a quotient; NaN of 0, such as of CPU time that is shorter than a tick."""
+    return value / unit if unit else math.nan
+
+
 def failed(result: OpenResult) -> float:
     """Return the share of requests without status 200."""
     return 1 - result.statuses.get("200", 0) / sum(result.statuses.values())
@@ -41,7 +48,7 @@ def _duration(seconds: float) -> str:
 def _cpu(seconds: float, unit: float, result: OpenResult) -> str:
     """Render CPU seconds per request, compared with `unit`, which is per request, too."""
     per_request = seconds / result.answered
-    return f"{per_request / unit:.3g} ({_duration(per_request)})"
+    return f"{_ratio(per_request, unit):.3g} ({_duration(per_request)})"
 
 
 def _per_request(count: float, result: OpenResult) -> str:
@@ -50,8 +57,8 @@ def _per_request(count: float, result: OpenResult) -> str:
 
 _ROWS: tuple[tuple[str, Callable[[OpenResult], str]], ...] = (
     ("not 200, per request", lambda r: f"{failed(r):.3g}"),
-    ("p50, x bare", lambda r: f"{r.p50 / r.bare_p50:.3g} ({_duration(r.p50)})"),
-    ("p99, x bare", lambda r: f"{r.p99 / r.bare_p99:.3g} ({_duration(r.p99)})"),
+    ("p50, x bare", lambda r: f"{_ratio(r.p50, r.bare_p50):.3g} ({_duration(r.p50)})"),
+    ("p99, x bare", lambda r: f"{_ratio(r.p99, r.bare_p99):.3g} ({_duration(r.p99)})"),
     ("CPU of the server, x bare", lambda r: _cpu(r.cpu, r.bare_cpu / r.bare_answered, r)),
     ("CPU of Prometheus, x server", lambda r: _cpu(r.prometheus_cpu, r.cpu / r.answered, r)),
     ("CPU of the API server, x server", lambda r: _cpu(r.kubernetes_cpu, r.cpu / r.answered, r)),
@@ -77,6 +84,37 @@ def open_table(columns: Sequence[Column]) -> Iterator[str]:
         yield _line(title, cells)
     for title, render in _ROWS:
         yield _line(title, [render(result) for _, _, result in columns])
+
+
+_COMPARED: Mapping[str, Callable[[OpenResult], float]] = {
+    "p50, x bare": lambda r: _ratio(r.p50, r.bare_p50),
+    "p99, x bare": lambda r: _ratio(r.p99, r.bare_p99),
+    "CPU per request, x bare": lambda r: _ratio(r.cpu / r.answered, r.bare_cpu / r.bare_answered),
+    "queries, per request": lambda r: r.queries / r.answered,
+    "RSS": lambda r: r.rss,
+}
+
+
+def comparison(
+    columns: Sequence[Column], closed: Sequence[ClosedResult], name: str, other: str
+) -> Iterator[str]:
+    """Yield the medians of the server `name`, divided by those of the server `other`."""
+    runs: dict[tuple[str, Size], list[OpenResult]] = {}
+    for server, size, result in columns:
+        runs.setdefault((server, size), []).append(result)
+    sizes = [size for server, size in runs if server == name]
+    yield _line("open loop", [f"{size.autoscalers} x {size.pods}" for size in sizes])
+    for title, value in _COMPARED.items():
+        medians = (
+            [statistics.median(map(value, runs[server, size])) for server in (name, other)]
+            for size in sizes
+        )
+        yield _line(title, [f"{_ratio(a, b):.3f}" for a, b in medians])
+    found = {each.name: each for each in closed}
+    pairs = [(found[a], found[b]) for a, b in ((name, other), (in_json(name), in_json(other)))]
+    yield _line("closed loop", ["protobuf", "JSON"])
+    yield _line("requests/s", [f"{_ratio(a.rate_ratio, b.rate_ratio):.3f}" for a, b in pairs])
+    yield _line("CPU per request", [f"{_ratio(a.cpu_ratio, b.cpu_ratio):.3f}" for a, b in pairs])
 
 
 def _line(title: str, cells: Sequence[str]) -> str:
@@ -118,7 +156,7 @@ def problems(name: str, columns: Sequence[Column], closed: Sequence[ClosedResult
             ("LISTs per request", result.lists / result.answered, MAX_LISTS),
             (
                 "CPU of the server, x bare",
-                result.cpu / result.answered / (result.bare_cpu / result.bare_answered),
+                _ratio(result.cpu / result.answered, result.bare_cpu / result.bare_answered),
                 MAX_CPU_RATIO,
             ),
             ("RSS, x before", result.rss / result.rss_before, MAX_RSS_RATIO),

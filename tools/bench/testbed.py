@@ -53,6 +53,14 @@ def peer(command: str) -> Server:
     return Server(name="peer", command=command, own_rules=True)
 
 
+def other(checkout: Path) -> Server:
+    """Return the adapter of another checkout, such as an older one. Raises ValueError if none."""
+    if not (checkout / "adapter" / "__main__.py").is_file():
+        raise ValueError(f"--other={checkout} is not a checkout: it has no adapter/__main__.py")
+    command = shlex.join(["env", "-C", str(checkout.resolve()), sys.executable, "-m", "adapter"])
+    return Server(name="other", command=f"{command} {{flags}}", own_rules=False)
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Running:
     """Started server."""

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -10,19 +11,20 @@ from tools.bench import report, testbed
 from tools.bench.load import ClosedResult, OpenResult
 from tools.bench.workload import Size
 
+ROOT = Path(__file__).parents[3]
 SIZE = Size(autoscalers=4, pods=8, namespaces=2)
 TINY = ("--size=4x8x2", "--period=1", "--measured=1", "--round=0.2", "--rounds=1", "--load-only")
 
 
 @pytest.mark.usefixtures("real_servers")
-def test_adapter_and_peer_are_measured(tmp_path, capsys) -> None:
+def test_adapter_peer_and_another_checkout_are_measured(tmp_path, capsys) -> None:
     file = tmp_path / "results" / "bench.json"
     peer = {"PEER": f"{sys.executable} -m adapter {{flags}}"}
 
-    bench.main((*TINY, f"--json={file}"), peer)
+    bench.main((*TINY, f"--json={file}", f"--other={ROOT}"), peer)
 
     results = json.loads(file.read_text())
-    assert [each["server"] for each in results["open"]] == ["adapter", "peer"]
+    assert [each["server"] for each in results["open"]] == ["adapter", "other", "peer"]
     for each in results["open"]:
         assert each["statuses"] == {"200": SIZE.autoscalers}
         assert each["cpu"] > 0
@@ -30,14 +32,38 @@ def test_adapter_and_peer_are_measured(tmp_path, capsys) -> None:
         assert each["kubernetes_cpu"] > 0
         assert (each["lists"], each["open_watches"]) == (0, 1)
     names = {each["name"] for each in results["closed"]}
-    assert {"bare asyncio", "adapter", "adapter, JSON", "peer"} <= names
+    assert {"bare asyncio", "adapter", "adapter, JSON", "other", "peer"} <= names
     assert all(set(each["statuses"]) == {"200"} for each in results["closed"])
-    assert "p99, x bare" in capsys.readouterr().out
+    output = capsys.readouterr().out
+    assert "p99, x bare" in output
+    assert "adapter, x other" in output
 
 
 def test_peer_without_flags_is_an_error() -> None:
     with pytest.raises(ValueError, match=r"PEER='adapter' has no \{flags\}"):
         testbed.peer("adapter")
+
+
+def test_another_checkout_must_be_one(tmp_path) -> None:
+    with pytest.raises(ValueError, match=r"is not a checkout: it has no adapter/__main__.py"):
+        testbed.other(tmp_path)
+
+
+def test_two_servers_are_compared_by_the_medians_of_their_runs() -> None:
+    columns = [("adapter", SIZE, open_result(rss=rss)) for rss in (300.0, 50.0, 100.0)]
+    columns += [("other", SIZE, open_result(rss=80.0, queries=0.0))]
+    names = ("adapter", "adapter, JSON", "other", "other, JSON")
+    closed = [closed_result(name, rate_ratio=len(name)) for name in names]
+
+    lines = {
+        line[:32].strip(): line[32:].split()
+        for line in report.comparison(columns, closed, "adapter", "other")
+    }
+
+    assert lines["open loop"] == ["4", "x", "8"]
+    assert lines["RSS"] == ["1.250"]
+    assert lines["queries, per request"] == ["nan"]
+    assert lines["requests/s"] == ["1.400", "1.182"]
 
 
 def test_kept_claims_are_no_problem() -> None:
