@@ -10,6 +10,7 @@ from adapter.cli.demo.fleet import BOARD_POWER, MEMORY, Fleet, recording
 from adapter.cli.demo.generations import GENERATIONS
 from adapter.cli.local_prometheus import process
 from rules import presets, ruleset
+from rules.exporters import generations as exporters
 
 
 def fleet(*, load: float = 3, mig: bool = False, nodes: int = 3) -> Fleet:
@@ -87,6 +88,12 @@ def test_every_generation_is_well_formed_and_matches_its_preset(name: str) -> No
     }
     found = {each.labels.get(label) for each in samples for label in mapped.get(each.name, ())}
 
+    read = [
+        exporters.needed(each.fields)
+        for each in exporters.GENERATIONS
+        if each.preset == generation.preset and generation.preset != "gpu-node"
+    ]
+    assert all(each <= {sample.name for sample in samples} for each in read)
     assert len(families) == len(generation.series)
     assert any(each.name in mapped for each in samples)
     assert generation.preset == "gpu-node" or {pod.name for pod in simulated.pods} & found
