@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import threading
 from collections.abc import Iterator
 
 import hypothesis
@@ -26,17 +28,8 @@ hypothesis.settings.register_profile("thorough", _COMMON, max_examples=1350)
 hypothesis.settings.load_profile("dev")
 
 _start = Daemon.start
-
-
-@pytest.fixture
-def untraced() -> Iterator[None]:
-    """Leave a test of minutes out of the coverage: it would take twice as long."""
-    trace = sys.gettrace()
-    sys.settrace(None)
-    try:
-        yield
-    finally:
-        sys.settrace(trace)
+_COVERAGE = {"COVERAGE_PROCESS_CONFIG", "COVERAGE_PROCESS_START"}
+"""Variables with which Python traces the programs that tests start."""
 
 
 @pytest.fixture(scope="session")
@@ -50,6 +43,23 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("real")
     # Slow files first: with several workers the fast ones then fill the gaps at the end.
     items.sort(key=lambda item: item.get_closest_marker("real") is None)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[object]:
+    """Do not trace tests that are `real`: the others hold the gates of coverage."""
+    if item.get_closest_marker("real") is None:
+        return (yield)
+    traces = sys.gettrace(), threading.gettrace()
+    programs = {name: os.environ.pop(name) for name in _COVERAGE & os.environ.keys()}
+    sys.settrace(None)
+    threading.settrace(None)
+    try:
+        return (yield)
+    finally:
+        os.environ.update(programs)
+        threading.settrace(traces[1])
+        sys.settrace(traces[0])
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -261,7 +261,7 @@ def refusals(monkeypatch):
     return count
 
 
-def test_shared_and_separate_queries_answer_the_same(client, refusals, untraced):
+def test_shared_and_separate_queries_answer_the_same(client, refusals):
     scopes: Counter[Scope] = Counter()
 
     @settings(max_examples=settings.default.max_examples * 15)

@@ -181,7 +181,7 @@ def targets():
     return short + math.prod(sizes), at
 
 
-def test_what_is_read_is_what_was_reviewed(untraced: None):
+def test_what_is_read_is_what_was_reviewed():
     total, at = targets()
     assert total > 1_000_000
     everything = hypothesis.settings.default.max_examples >= 300

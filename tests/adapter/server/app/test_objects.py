@@ -31,4 +31,4 @@ async def test_lists_do_not_delay_the_watches(cluster, api_server, tmp_path):
             await until(lambda: objects.discovered)
             for _ in range(2):
                 await objects.names(PODS, namespace="team-a", selector=selectors.parse(""))
-            await until(lambda: "pods watched" in watches.run())
+            await until(lambda: "pods watched" in watches.run().fact)
