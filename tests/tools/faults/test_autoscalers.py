@@ -104,11 +104,6 @@ class Bed:
             text: str = response.read().decode()
         return text
 
-    def left_out(self) -> float | None:
-        """Return the number of metrics that are left out because an HPA has too many."""
-        found = LEFT_OUT.search(self.get("/metrics"))
-        return float(found[1]) if found else None
-
     def gauge(self) -> Mapping[str, str]:
         """Return the reason of each HPA; empty if it gets its metric."""
         found = GAUGE.findall(self.get("/metrics"))
@@ -227,44 +222,3 @@ def test_an_hpa_is_told_once_that_a_metric_is_lost_and_once_that_it_is_back(bed:
         "the first Event of all HPAs is counted again",
         seconds=60,
     )
-
-
-NEIGHBOUR = "neighbour"
-MANY = 13_500
-LEFT_OUT = re.compile(
-    r'^gpu_metrics_adapter_hpa_metrics_left_out\{reason="hpa-metrics"\} (\S+)$', re.MULTILINE
-)
-
-
-@pytest.fixture
-def neighbour(bed: Bed) -> Iterator[str]:
-    """Return the path of the HPAs of another namespace, which is deleted at the end."""
-    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NEIGHBOUR}}
-    bed.plane.admin.apply(f"/api/v1/namespaces/{NEIGHBOUR}", namespace)
-    yield f"/apis/autoscaling/v2/namespaces/{NEIGHBOUR}/horizontalpodautoscalers"
-    bed.plane.admin.request("DELETE", f"/api/v1/namespaces/{NEIGHBOUR}")
-
-
-def test_an_hpa_of_thousands_of_metrics_changes_nothing_for_others(
-    bed: Bed, neighbour: str
-) -> None:
-    names = {name_of(each) for each in FAULTS}
-    wait_for(lambda: bed.gauge() == dict.fromkeys(names, ""), "all are resolved", seconds=60)
-    document = json.loads(json.dumps(hpa("util_queue")))
-    (metric,) = document["spec"]["metrics"]
-    document["metadata"] = {"name": "many", "namespace": NEIGHBOUR}
-    document["spec"]["scaleTargetRef"]["name"] = "missing"  # so that the controller requests none
-    document["spec"]["metrics"] = [
-        {**metric, "external": {**metric["external"], "metric": {"name": f"m{number}"}}}
-        for number in range(MANY)
-    ]
-    bed.plane.admin.call("POST", neighbour, document)
-    wait_for(lambda: bed.left_out() == MANY - 30, "the gauge says what is left out", seconds=60)
-    bed.write({metric: labels for metric, (labels, _) in FAULTS.items()})
-    wait_for(lambda: all(bed.gauge().values()), "all gauges tell of the faults", seconds=60)
-    wait_for(lambda: bed.told().keys() == names, "all HPAs have an Event", seconds=60)
-
-    assert "hpa-metrics: neighbour/many" in bed.adapter.log
-    bed.plane.admin.call("DELETE", f"{neighbour}/many")
-    wait_for(lambda: bed.left_out() is None, "nothing is left out any more", seconds=60)
-    assert "all metrics of HPAs are watched again" in bed.adapter.log
