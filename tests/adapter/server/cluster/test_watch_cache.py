@@ -158,21 +158,6 @@ async def test_failure_of_the_first_list_is_the_reason_for_lists(bed, cluster):
     await bed.until_status("pods watched")
 
 
-async def test_changes_are_followed(bed, cluster):
-    await bed.watched()
-
-    cluster.put("pods", "team-a", "web-1", status={"phase": "Running"})
-    cluster.put("pods", "team-a", "web-3", labels={"app": "web"})
-    await bed.until_names(("web-1", "web-2", "web-3"))
-    cluster.put("pods", "team-a", "web-1", status={"phase": "Failed"})
-    await bed.until_names(("web-2", "web-3"))
-    cluster.put("pods", "team-a", "web-2", labels={"app": "db"})
-    await bed.until_names(("web-3",))
-    cluster.remove("pods", "team-a", "web-3")
-    await bed.until_names(())
-    assert bed.metric("watch_cache_objects", resource="pods") == 3
-
-
 async def test_objects_come_from_the_watch_cache_without_a_request(bed, cluster):
     await bed.watched()
     requests = len(cluster.requests)

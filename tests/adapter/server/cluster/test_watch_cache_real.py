@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import datetime as dt
-import json
-import urllib.parse
-from pathlib import Path
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -207,84 +203,6 @@ async def test_restart_of_the_api_server_is_not_noticed_by_callers(bed, pods, co
 
     pods.create("web-3", app="web")
     await bed.until_names(("web-1", "web-2", "web-3"))
-
-
-class Cut:
-    """TCP proxy whose port is closed, with all its connections, while it is cut."""
-
-    def __init__(self, url):
-        self.target = urllib.parse.urlsplit(url).port
-        self.writers = set()
-        self.port = 0
-        self.accepted = 0
-
-    async def open(self):
-        self.server = await asyncio.start_server(self._forward, "127.0.0.1", self.port)
-        self.port = self.server.sockets[0].getsockname()[1]
-
-    def cut(self):
-        self.server.close()
-        for writer in self.writers:
-            writer.transport.abort()
-
-    async def _forward(self, reader, writer):
-        self.accepted += 1
-        there, to_there = await asyncio.open_connection("127.0.0.1", self.target)
-        self.writers |= {writer, to_there}
-        await asyncio.gather(self._pipe(reader, to_there), self._pipe(there, writer))
-
-    async def _pipe(self, reader, writer):
-        with contextlib.suppress(OSError):
-            while data := await reader.read(65536):
-                writer.write(data)
-        writer.close()
-
-
-def write_kubeconfig(original, url, folder):
-    config = json.loads(Path(original).read_text())
-    config["clusters"][0]["cluster"]["server"] = url
-    file = folder / "kubeconfig"
-    file.write_text(json.dumps(config))
-    return str(file)
-
-
-async def test_a_watch_is_resumed_within_a_second_of_the_end_of_a_cut(
-    pods, kubeconfig, control_plane, tmp_path
-):
-    cut = Cut(control_plane.admin.url)
-    await cut.open()
-    through_cut = write_kubeconfig(kubeconfig, f"https://127.0.0.1:{cut.port}", tmp_path)
-    api = await Kube.connect(through_cut, qps=1000, burst=1000)
-    bed = Bed(api)
-    slept = []
-
-    async def sleep(seconds):
-        slept.append(seconds)
-        await asyncio.sleep(seconds)
-
-    caches = WatchCaches(api, contents.OBJECTS, metrics=bed.metrics, sleep=sleep)
-    bed.caches = caches
-    bed.objects = ClusterObjects(api, caches=caches, interval=600)
-    running = asyncio.create_task(caches.run())
-    await asyncio.sleep(0)
-    await bed.names()
-    await bed.until_status("pods watched")
-    slept.clear()
-
-    cut.cut()
-
-    await until(lambda: len(slept) >= 6)
-    pods.create("web-3", app="web")
-    assert await bed.names() == ("web-1", "web-2"), "the last state is served"
-    cut.accepted = 0
-    await cut.open()
-    await bed.until_names(("web-1", "web-2", "web-3"))
-    assert max(slept) < 1
-    assert cut.accepted == 1, "the watch is resumed without a list"
-    running.cancel()
-    await asyncio.gather(running, return_exceptions=True)
-    await api.close()
-    cut.cut()
 
 
 async def test_pods_are_young_until_they_have_been_ready_for_long_enough(bed, pods):

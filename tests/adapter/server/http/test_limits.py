@@ -103,12 +103,6 @@ async def exchange(port, *parts):
             return b""
 
 
-def test_the_limits_equal_those_of_go():
-    assert connection.HEAD_BYTES == 1 << 20
-    assert connection.HEAD_SECONDS == 32
-    assert connection.DEFAULT_TIMEOUT == 60
-
-
 async def test_a_head_below_1_mib_is_accepted(port):
     got = await exchange(
         port,

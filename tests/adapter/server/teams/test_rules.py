@@ -363,37 +363,3 @@ def hostile(generator: random.Random) -> Iterator[dict[str, Any]]:
             name=f"c{number}",
             created=f"2026-01-0{generator.randrange(1, 4)}T00:00:00Z",
         )
-
-
-async def test_replicas_with_the_same_objects_have_the_same_rules_in_use() -> None:
-    """One has seen earlier versions and other objects, one another order, one has restarted."""
-    generator = random.Random(41)
-    for _ in range(30):
-        maps = list(hostile(generator))
-        first, second, third = (Replica(began=generator.random()) for _ in range(3))
-        for each in hostile(generator):
-            name = f"{each['metadata']['name']}-gone"
-            each["metadata"]["name"] = name
-            first.put(each)
-        for each in generator.sample(maps, len(maps)):
-            earlier = {**each, "data": {"rules.yaml": text("earlier")}}
-            first.put(earlier)
-            if generator.random() < 0.2:
-                await first.rules.look(first.request)
-        gone = [key for key in first.objects if key[1].endswith("-gone")]
-        for key in gone:
-            first.remove(*key)
-        for replica in (first, second):
-            for each in generator.sample(maps, len(maps)):
-                replica.put(each)
-                if generator.random() < 0.2:
-                    await replica.rules.look(replica.request)
-        third.put(*maps)
-        for replica in (first, second, third):
-            for _ in range(3):
-                await replica.settle()
-
-        assert first.in_use == second.in_use == third.in_use
-        for namespace in "abcd":
-            assert first.states(namespace) == second.states(namespace) == third.states(namespace)
-        assert third.in_use or not any("seriesQuery" in str(each) for each in maps)
