@@ -1,49 +1,18 @@
-"""Exceptions of the rule language, and `Problem`: one finding in a rules file."""
+"""Exceptions of the rule language."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Literal
 
-from rules.quoting import escaped, shorten
+from rules.findings import Finding, State, in_file
+from rules.quoting import shorten
 
-Severity = Literal["error", "warning", "note"]
 MAX_PROBLEMS = 20
 """Problems of one file that an error lists."""
-_MAX_MESSAGE = 2048
 _MAX_TEXT = 8192
 """Characters of the text of a ConfigError; its `problems` have the rest."""
 _MAX_LINE = 160
 """Characters of a line of a template that a message repeats."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Problem:
-    """An error, a warning or a note about a rules file."""
-
-    severity: Severity
-    message: str
-    """What is wrong and what to do about it."""
-    path: str = ""
-    """Path in the document, such as `rules[3].name.matches`."""
-    file: str = ""
-    line: int = 0
-    """Counted from 1; 0 if unknown."""
-    column: int = 0
-    """Counted from 1; 0 if unknown."""
-
-    def __post_init__(self) -> None:
-        """Shorten a message that repeats a long text of the file."""
-        object.__setattr__(self, "message", shorten(self.message, _MAX_MESSAGE))
-
-    def __str__(self) -> str:
-        """Return one line, and indented lines if the message has several; safe to print."""
-        position = ":".join(str(part) for part in (self.file, self.line, self.column) if part)
-        parts = (position, self.severity, shorten(self.path))
-        message = re.sub(r"\n(?! )", "\n  ", escaped(self.message, keep="\n"))
-        return f"{escaped(': '.join(filter(None, parts)))}: {message}"
 
 
 class RulesError(Exception):
@@ -53,25 +22,27 @@ class RulesError(Exception):
 class ConfigError(RulesError):
     """Rules files with errors; `problems` has the errors and warnings, 20 of each file."""
 
-    def __init__(self, problems: Sequence[Problem]) -> None:
+    def __init__(self, problems: Sequence[Finding]) -> None:
         self.problems = tuple(_some(problems))
         super().__init__(shorten("\n".join(map(str, self.problems)), _MAX_TEXT))
 
 
-def _some(problems: Sequence[Problem]) -> Iterator[Problem]:
+def _some(problems: Sequence[Finding]) -> Iterator[Finding]:
     """Yield the problems, of each file at most MAX_PROBLEMS and how many more it has.
 
     Errors come before warnings if not all are listed.
     """
-    by_file: dict[str, list[Problem]] = {}
+    by_file: dict[str, list[Finding]] = {}
     for each in problems:
-        by_file.setdefault(each.file, []).append(each)
+        by_file.setdefault(each.where.file, []).append(each)
     for file, those in by_file.items():
-        errors_first = sorted(range(len(those)), key=lambda at: those[at].severity != "error")
+        errors_first = sorted(
+            range(len(those)), key=lambda at: those[at].state is not State.FAILURE
+        )
         for at in sorted(errors_first[:MAX_PROBLEMS]):
             yield those[at]
         if (left := len(those) - MAX_PROBLEMS) > 0:
-            yield Problem(severity="error", message=f"and {left} more problems", file=file)
+            yield in_file(State.FAILURE, f"and {left} more problems", file=file)
 
 
 class TemplateError(RulesError):

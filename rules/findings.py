@@ -6,13 +6,19 @@ Values only: fact and cure stay apart until a line, a document or a header is re
 from __future__ import annotations
 
 import enum
+import re
 from dataclasses import dataclass
+
+from rules.quoting import escaped, shorten
+
+_MAX_FACT = 2048
 
 
 class State(enum.StrEnum):
     """How bad a finding is."""
 
     OK = "ok"
+    NOTE = "note"
     SKIPPED = "skipped"
     PENDING = "pending"
     """Usual while everything starts, so that it is not worth a warning yet."""
@@ -37,6 +43,9 @@ class Place:
         return f"{self.path} ({self.file}:{self.line})"
 
 
+NOWHERE = Place()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
     """What a check found out about one subject."""
@@ -51,7 +60,7 @@ class Finding:
     """Why it is so, unless `fact` says it."""
     cure: str = ""
     """What to do."""
-    where: Place | None = None
+    where: Place = NOWHERE
     lasting: bool = False
     """Whether the sentence has no age, count or time, and names no object but a requested one."""
 
@@ -62,7 +71,8 @@ class Finding:
         return about + ". ".join(filter(None, (self.fact, self.cause, self.cure)))
 
     def __str__(self) -> str:
-        return f"{self.reason}: {self.sentence}" if self.reason else self.sentence
+        """Return the reason and the sentence; without a reason, a line about a file."""
+        return f"{self.reason}: {self.sentence}" if self.reason else _line(self)
 
 
 def ok(subject: str, fact: str) -> Finding:
@@ -83,6 +93,24 @@ def warning(subject: str, fact: str, *, cause: str = "", cure: str) -> Finding:
 def failure(subject: str, fact: str, *, cause: str = "", cure: str) -> Finding:
     """Return a finding that prevents scaling."""
     return Finding(state=State.FAILURE, subject=subject, fact=fact, cause=cause, cure=cure)
+
+
+def in_file(
+    state: State, fact: str, *, path: str = "", file: str = "", line: int = 0, column: int = 0
+) -> Finding:
+    """Return a finding about a file; a fact that repeats a long text of the file is shortened."""
+    where = Place(path=path, file=file, line=line, column=column)
+    return Finding(state=state, fact=shorten(fact, _MAX_FACT), where=where)
+
+
+def _line(finding: Finding) -> str:
+    """Return one line about a file, and indented ones if the fact has several; safe to print."""
+    where = finding.where
+    position = ":".join(str(part) for part in (where.file, where.line, where.column) if part)
+    severity = "error" if finding.state is State.FAILURE else str(finding.state)
+    fact = re.sub(r"\n(?! )", "\n  ", escaped(finding.fact, keep="\n"))
+    place = ": ".join(filter(None, (position, severity, shorten(where.path))))
+    return f"{escaped(place)}: {fact}"
 
 
 def passes(fact: str) -> Finding:

@@ -11,7 +11,8 @@ import importlib.resources
 from collections.abc import Mapping
 from importlib.resources.abc import Traversable
 
-from rules.errors import ConfigError, Problem
+from rules.errors import ConfigError
+from rules.findings import State, in_file
 
 FILE = "preset "
 """Prefix of the name that a preset has where others have the name of their file."""
@@ -51,7 +52,7 @@ def _documents(name: str) -> tuple[str, str]:
     near = difflib.get_close_matches(name, names(), n=1, cutoff=0.75)
     hint = f"; did you mean {near[0]}?" if near else ""
     message = f"there is no preset called {name!r}{hint} (presets: {', '.join(names())})"
-    raise ConfigError([Problem(severity="error", message=message)])
+    raise ConfigError([in_file(State.FAILURE, message)])
 
 
 @functools.cache

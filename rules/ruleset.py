@@ -22,11 +22,10 @@ from rules.errors import (
     MappingError,
     PatternError,
     PlanError,
-    Problem,
     TemplateError,
     TemplateSyntaxError,
 )
-from rules.findings import Place
+from rules.findings import Finding, Place, State
 from rules.kinds import PODS, Kinds
 from rules.syntax import Matcher
 
@@ -150,7 +149,7 @@ class RuleSet:
     rules: tuple[CompiledRule, ...] = ()
     external: tuple[CompiledRule, ...] = ()
     resource_rules: CompiledResourceRules | None = None
-    problems: tuple[Problem, ...] = ()
+    problems: tuple[Finding, ...] = ()
     """Warnings from loading; `rules.lint.check` finds more."""
     teams: Mapping[str, RuleSet] = field(default_factory=dict)
     """The rules of teams, by the namespace to which they are confined."""
@@ -221,7 +220,7 @@ def compile(  # noqa: A001 (ruleset.compile reads as re.compile does)
     resource_rules = own or resource_rules  # those of files replace those of presets
     for repeated in resource_rules[1:]:
         message = f"already set in {resource_rules[0].where.file}: remove one of the two"
-        problems.append(repeated.where.problem("error", "", message))
+        problems.append(repeated.where.problem(State.FAILURE, "", message))
     sources = tuple(source for each in configs for source in each.sources)
     compiler = _Compiler(problems, _known_sources(sources, problems), team)
     rules = [rule for each in configs for rule in each.rules]
@@ -233,13 +232,13 @@ def compile(  # noqa: A001 (ruleset.compile reads as re.compile does)
         resource_rules=compiler.resource_rules(resource_rules[0]) if resource_rules else None,
         problems=compiler.problems([file for file, _ in parsed]),
     )
-    if any(problem.severity == "error" for problem in ruleset.problems):
+    if any(problem.state is State.FAILURE for problem in ruleset.problems):
         raise ConfigError(ruleset.problems)
     return ruleset
 
 
 def _known_sources(
-    sources: Iterable[PrometheusSource], problems: list[Problem]
+    sources: Iterable[PrometheusSource], problems: list[Finding]
 ) -> Mapping[str, PrometheusSource | None]:
     """Return the sources that rules can name, and add an error for each that is given twice."""
     known: dict[str, PrometheusSource | None] = {DEFAULT: None}
@@ -247,7 +246,7 @@ def _known_sources(
         first = known.setdefault(source.name, source)
         if first is not None and first is not source:
             message = f"already set in {first.where.file}: remove one of the two"
-            problems.append(source.where.problem("error", "", message))
+            problems.append(source.where.problem(State.FAILURE, "", message))
     return known
 
 
@@ -256,7 +255,7 @@ class _Compiler:
 
     def __init__(
         self,
-        problems: list[Problem],
+        problems: list[Finding],
         sources: Mapping[str, PrometheusSource | None],
         team: Team | None,
     ) -> None:
@@ -274,19 +273,21 @@ class _Compiler:
             self._max_name = team.limits.team_metric_name
             self._share = team.limits.team_template_steps / template.MAX_STEPS
         self._invalid = {
-            (problem.file, ancestor)
+            (problem.where.file, ancestor)
             for problem in problems
-            if problem.severity == "error"
-            for ancestor in _ancestors(problem.path)
+            if problem.state is State.FAILURE
+            for ancestor in _ancestors(problem.where.path)
         }
         """Files and paths with an error at or below them; their values are not compiled."""
 
-    def problems(self, files: Sequence[str]) -> tuple[Problem, ...]:
+    def problems(self, files: Sequence[str]) -> tuple[Finding, ...]:
         """Return all problems in the order of the files, and in each file from top to bottom."""
         order = {name: index for index, name in enumerate(files)}
-        return tuple(
-            sorted(self._problems, key=lambda each: (order[each.file], each.line, each.column))
-        )
+
+        def place(found: Finding) -> tuple[int, int, int]:
+            return order[found.where.file], found.where.line, found.where.column
+
+        return tuple(sorted(self._problems, key=place))
 
     def rules(
         self, rules: Sequence[config.Rule], section: Literal["rules", "externalRules"], start: int
@@ -351,7 +352,7 @@ class _Compiler:
             near = difflib.get_close_matches(rule.source, self._sources, n=1)
             meant = f"did you mean {near[0]}?" if near else f"known: {', '.join(self._sources)}"
             message = f"there is no source {rule.source!r}: {meant}"
-            self._problems.append(rule.where.problem("error", "source", message))
+            self._problems.append(rule.where.problem(State.FAILURE, "source", message))
 
     def _check_pods(
         self, rule: config.Rule, key: str, section: str, labels: mapping.LabelMapping
@@ -363,7 +364,7 @@ class _Compiler:
             message = "the rule maps no label to pods: add an override for pod, or remove it"
         else:
             return
-        self._problems.append(rule.where.problem("error", key, message))
+        self._problems.append(rule.where.problem(State.FAILURE, key, message))
 
     def _labels(
         self, where: Where, resources: config.ResourceMapping
@@ -392,7 +393,7 @@ class _Compiler:
         for each in unknown[: MAX_PROBLEMS + 1]:  # the position of each takes time
             known = ", ".join(f".{name}" for name in QUERY_FIELDS)
             message = f"unknown template field {each.name}: the fields are {known}"
-            self._problems.append(where.problem("error", path, message, offset=each.offset))
+            self._problems.append(where.problem(State.FAILURE, path, message, offset=each.offset))
         return None if unknown else parsed
 
     def _matchers(self, rule: config.Rule) -> tuple[Matcher, ...]:
@@ -403,7 +404,7 @@ class _Compiler:
             return promql.selector(rule.series_query)
         except PlanError as error:
             message = f"{error}; if Prometheus rejects it too, the rule has no metrics"
-            self._problems.append(rule.where.problem("warning", "seriesQuery", message))
+            self._problems.append(rule.where.problem(State.WARNING, "seriesQuery", message))
             return ()
 
     def _attempt(self, where: Where, path: str, function: Callable[[], _T]) -> _T | None:
@@ -417,7 +418,7 @@ class _Compiler:
             message, offset = f"invalid template: {error}", error.offset
         except (TemplateError, PatternError, MappingError) as error:
             message = str(error)
-        self._problems.append(where.problem("error", path, message, offset=offset))
+        self._problems.append(where.problem(State.FAILURE, path, message, offset=offset))
         return None
 
 

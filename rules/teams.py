@@ -13,7 +13,8 @@ from rules.admission import Key
 from rules.document import config, yaml
 from rules.document.config import Config, Rule
 from rules.document.sources import DEFAULT
-from rules.errors import ConfigError, PlanError, Problem
+from rules.errors import ConfigError, PlanError
+from rules.findings import Finding, State, in_file
 from rules.limits import DEFAULT as DEFAULT_LIMITS
 from rules.limits import Limits
 from rules.query import confined, plan
@@ -146,9 +147,13 @@ def _parse(text: str, file: str, team: Team) -> config.Parsed:
     if beyond := tuple(_beyond(parsed, team.limits)):
         return None, (*found, *beyond)
     if parsed.sources:
-        found.append(parsed.sources[0].where.problem("error", "", "a team cannot have `sources`"))
+        found.append(
+            parsed.sources[0].where.problem(State.FAILURE, "", "a team cannot have `sources`")
+        )
     if (resource := parsed.resource_rules) is not None:
-        found.append(resource.where.problem("error", "", "a team cannot have `resourceRules`"))
+        found.append(
+            resource.where.problem(State.FAILURE, "", "a team cannot have `resourceRules`")
+        )
     return (
         Config(
             rules=tuple(_confined(rule, team, found) for rule in parsed.rules),
@@ -163,12 +168,12 @@ def _size(parsed: Config) -> int:
     return len(parsed.rules) + len(parsed.external_rules)
 
 
-def _beyond(parsed: Config, limits: Limits) -> Iterator[Problem]:
+def _beyond(parsed: Config, limits: Limits) -> Iterator[Finding]:
     """Yield an error for each part of a rule that exceeds a limit, before anything is compiled."""
     for rule in (*parsed.rules, *parsed.external_rules):
         for name, path, size in sizes(rule):
             if size > getattr(limits, name):
-                yield rule.where.problem("error", path, limits.exceeded(name, size))
+                yield rule.where.problem(State.FAILURE, path, limits.exceeded(name, size))
 
 
 def sizes(rule: Rule) -> Iterator[tuple[str, str, int]]:
@@ -186,15 +191,15 @@ def sizes(rule: Rule) -> Iterator[tuple[str, str, int]]:
     yield "team_template_actions", "metricsQuery", rule.metrics_query.count("<<")
 
 
-def _confined(rule: Rule, team: Team, problems: list[Problem]) -> Rule:
+def _confined(rule: Rule, team: Team, problems: list[Finding]) -> Rule:
     """Return the rule with a `seriesQuery` that selects series of the namespace only."""
     if rule.source != DEFAULT:
         message = "a team cannot choose the Prometheus: remove it"
-        problems.append(rule.where.problem("error", "source", message))
+        problems.append(rule.where.problem(State.FAILURE, "source", message))
     try:
         selector = confined.confine_selector(rule.series_query, team.label, team.namespace)
     except PlanError as error:
-        problems.append(rule.where.problem("error", "seriesQuery", str(error)))
+        problems.append(rule.where.problem(State.FAILURE, "seriesQuery", str(error)))
         return replace(rule, source=DEFAULT)
     return replace(rule, series_query=selector, source=DEFAULT)
 
@@ -208,14 +213,14 @@ def _owned(rule: CompiledRule, team: Team, config_map: ConfigMap) -> CompiledRul
     return replace(rule, config=owned, team=team, content=content)
 
 
-def _problems(own: RuleSet) -> Iterator[Problem]:
+def _problems(own: RuleSet) -> Iterator[Finding]:
     """Yield an error for each query that cannot be confined."""
     for rule in own.all:
         assert rule.team is not None
         series = rule.pinned_series
         if series and rule.accepts(series) and (size := rule.namer.size(series)) > rule.namer.limit:
             message = rule.team.limits.exceeded("team_metric_name", size)
-            yield rule.config.where.problem("error", "name.as", message)
+            yield rule.config.where.problem(State.FAILURE, "name.as", message)
         name = "" if rule.section == "externalRules" else "pod"
         binding = LabelBinding(resource=name, namespace="namespace")
         source = Source(rule=rule, series=series or "series", bindings=(binding,))
@@ -227,7 +232,7 @@ def _problems(own: RuleSet) -> Iterator[Problem]:
         try:
             plan.confine(query, rule.team)
         except PlanError as error:
-            yield rule.config.where.problem("error", "metricsQuery", str(error))
+            yield rule.config.where.problem(State.FAILURE, "metricsQuery", str(error))
 
 
 def _numbered(rules: Iterable[CompiledRule], first: int) -> tuple[tuple[CompiledRule, ...], int]:
@@ -237,4 +242,4 @@ def _numbered(rules: Iterable[CompiledRule], first: int) -> tuple[tuple[Compiled
 
 
 def _refused(message: str) -> ConfigError:
-    return ConfigError([Problem(severity="error", message=message)])
+    return ConfigError([in_file(State.FAILURE, message)])

@@ -15,7 +15,8 @@ from rules import promql, quantity
 from rules.document import yaml
 from rules.document.schema import Fields, Record
 from rules.document.yaml import Node, Scalar
-from rules.errors import ConfigError, PlanError, Problem, QuantityError, RulesError
+from rules.errors import ConfigError, PlanError, QuantityError, RulesError
+from rules.findings import Finding, State, in_file
 from rules.kinds import PODS, GroupResource, Kinds
 from rules.selectors import selectors
 from rules.selectors.selectors import Selector
@@ -98,7 +99,7 @@ def parse(content: bytes, *, file: str) -> Suite:
     parser = _Parser(file, problems)
     parsed = parser.file(node)
     if not problems and not parsed.tests:
-        problems.append(Problem(severity="error", message="contains no tests", file=file))
+        problems.append(in_file(State.FAILURE, "contains no tests", file=file))
     if problems:
         raise ConfigError(problems)
     return parsed
@@ -135,7 +136,7 @@ def labels_text(labels: Mapping[str, str]) -> str:
 class _Parser:
     """Reads nodes into values, and collects problems."""
 
-    def __init__(self, file: str, problems: list[Problem]) -> None:
+    def __init__(self, file: str, problems: list[Finding]) -> None:
         self._record = Record(file, "", problems)
         self._kinds = Kinds.builtin()
 
@@ -153,7 +154,7 @@ class _Parser:
         cases = [self._custom(*each) for each in test.items(_CUSTOM)]
         cases += [self._external(*each) for each in test.items(_EXTERNAL)]
         if not cases:
-            self._record.report("error", path, node, f"has no {_CUSTOM} and no {_EXTERNAL}")
+            self._record.report(State.FAILURE, path, node, f"has no {_CUSTOM} and no {_EXTERNAL}")
         interval = test.duration("interval")
         if interval == 0:
             test.error("interval", "must be longer than 0s")
@@ -170,7 +171,9 @@ class _Parser:
             series = self._series(path, node)
             text = labels_text(series.labels)
             if series.labels and text in found:
-                self._record.report("error", path, node, "is given twice: write all values in one")
+                self._record.report(
+                    State.FAILURE, path, node, "is given twice: write all values in one"
+                )
             found[text] = series
         return tuple(found.values())
 
@@ -232,7 +235,7 @@ class _Parser:
         fields = Fields(self._record, node, path, known=(*required, *optional))
         for key in required:
             if fields.get(key) is None:
-                self._record.report("error", path, node, f"has no {key}")
+                self._record.report(State.FAILURE, path, node, f"has no {key}")
         return fields
 
     def _texts(self, fields: Fields, key: str) -> Iterator[str]:
@@ -240,7 +243,7 @@ class _Parser:
             if isinstance(node, Scalar) and node.text:
                 yield node.text
             else:
-                self._record.report("error", path, node, "must be text")
+                self._record.report(State.FAILURE, path, node, "must be text")
 
     def _convert(self, fields: Fields, key: str, parse: Callable[[str], T], default: T) -> T:
         """Return the parsed value of `key`; the default if it is absent or does not parse."""
@@ -256,7 +259,7 @@ class _Parser:
         try:
             return quantity.parse(node.text if isinstance(node, Scalar) else "")
         except QuantityError as error:
-            self._record.report("error", path, node, str(error))
+            self._record.report(State.FAILURE, path, node, str(error))
             return 0
 
     def _resource(self, text: str) -> GroupResource:

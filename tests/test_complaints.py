@@ -216,7 +216,7 @@ async def test_10_two_rules_with_one_name_have_undefined_results(
     (warning,) = check.warnings(rule_files.load((settings.Source(kind="config", name=str(file)),)))
     async with api.serving(tmp_path, scraped.url, api.manifests(["n/b"]), rules=text) as served:
         assert await served.pods("n", "same") == {"b": 40}
-    assert "only this later rule is queried" in warning.message
+    assert "only this later rule is queried" in warning.fact
 
 
 async def _listed(served: Api) -> set[str]:

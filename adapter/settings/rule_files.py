@@ -7,7 +7,8 @@ from pathlib import Path
 from adapter.files import read_file
 from adapter.settings import Source
 from rules import presets, ruleset
-from rules.errors import ConfigError, Problem
+from rules.errors import ConfigError
+from rules.findings import Finding, State, in_file
 from rules.ruleset import RuleSet
 
 _SUFFIXES = {".yaml", ".yml"}
@@ -24,7 +25,7 @@ def load(sources: tuple[Source, ...], detected: tuple[str, ...] = ()) -> RuleSet
     Raises ConfigError with the problems of all files.
     """
     texts: list[tuple[str, str | bytes]] = []
-    unreadable: list[Problem] = []
+    unreadable: list[Finding] = []
     named = {source.name for source in sources if source.kind == "preset"}
     for source in sources:
         if source.kind != "config":
@@ -39,7 +40,7 @@ def load(sources: tuple[Source, ...], detected: tuple[str, ...] = ()) -> RuleSet
                 texts.append((name, read_file(path)))
         except OSError as error:
             message = f"cannot be read: {error.strerror}"
-            unreadable.append(Problem(severity="error", message=message, file=name))
+            unreadable.append(in_file(State.FAILURE, message, file=name))
     if unreadable:
         raise ConfigError(unreadable)
     return ruleset.load(texts)

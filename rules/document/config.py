@@ -14,7 +14,7 @@ from rules.document.schema import Fields, Record
 from rules.document.sources import DEFAULT, PrometheusSource
 from rules.document.where import Where, where_of
 from rules.document.yaml import Entry, MappingNode, Node, Scalar
-from rules.errors import Problem
+from rules.findings import Finding, State, in_file
 
 Aggregate = Literal["avg", "max", "min", "sum", "error"]
 OnNaN = Literal["missing", "zero"]
@@ -149,25 +149,25 @@ _RULE = (
 _RESOURCE_RULE = ("containerQuery", "nodeQuery", "resources", "containerLabel")
 
 
-Parsed = tuple[Config | None, tuple[Problem, ...]]
+Parsed = tuple[Config | None, tuple[Finding, ...]]
 """The configuration, None for invalid YAML, and every problem. Use it only without errors."""
 
 
 def parse(text: str | bytes, *, file: str) -> Parsed:
     """Parse a rules file; `file` is its name in problems."""
     node, problems = yaml.load(text, file=file)
-    if node is None and any(problem.severity == "error" for problem in problems):
+    if node is None and any(problem.state is State.FAILURE for problem in problems):
         return None, problems
     return parse_node(node, file=file, problems=problems)
 
 
-def parse_node(node: Node | None, *, file: str, problems: Sequence[Problem] = ()) -> Parsed:
+def parse_node(node: Node | None, *, file: str, problems: Sequence[Finding] = ()) -> Parsed:
     """Parse the root of a rules file; `problems` are those of its YAML."""
     found = list(problems)
     top = Fields(Record(file, "", found), node, known=(*SECTIONS, "sources"))
     if not found and not any(map(top.get, (*SECTIONS, "sources"))):
         message = f"contains no rules: the keys for rules are {', '.join(SECTIONS)}"
-        found.append(Problem(severity="warning", message=message, file=file))
+        found.append(in_file(State.WARNING, message, file=file))
     return parse_sections(top, *SECTIONS, sources=sources.parse(top))
 
 
@@ -223,14 +223,14 @@ def _workloads(rule: Fields) -> Workloads | None:
 def _warn_of_absent(rule: Fields, node: Node) -> None:
     if yaml.is_null(node):
         message = "is an empty rule, which produces no metric: remove it"
-        rule.record.report("warning", "", node, message)
+        rule.record.report(State.WARNING, "", node, message)
         return
     for key, consequence in (
         ("seriesQuery", "Prometheus rejects an empty selector, so the rule produces no metric"),
         ("metricsQuery", "every request for the rule's metrics fails"),
     ):
         if rule.get(key) is None:
-            rule.record.report("warning", "", node, f"has no {key}: {consequence}")
+            rule.record.report(State.WARNING, "", node, f"has no {key}: {consequence}")
 
 
 def _filter(record: Record, path: str, node: Node) -> SeriesFilter:
@@ -238,7 +238,7 @@ def _filter(record: Record, path: str, node: Node) -> SeriesFilter:
     entry = SeriesFilter(is_=fields.text("is"), is_not=fields.text("isNot"))
     if fields.get("is") and fields.get("isNot") and bool(entry.is_) != bool(entry.is_not):
         empty = "isNot" if entry.is_ else "is"
-        record.report("warning", path, node, f"{empty} is empty and has no effect: remove it")
+        record.report(State.WARNING, path, node, f"{empty} is empty and has no effect: remove it")
     return entry
 
 
@@ -257,7 +257,7 @@ def _override(record: Record, path: str, entry: Entry) -> Override:
     schema.warn_of_type(record, path, entry.key)
     if not label:
         message = "the label of an override is empty, so it is ignored: write the label's name"
-        record.report("warning", path, entry.key, message)
+        record.report(State.WARNING, path, entry.key, message)
     fields = Fields(record, entry.value, path, known=("group", "resource"))
     return Override(label=label, group=fields.text("group"), resource=fields.text("resource"))
 
@@ -308,7 +308,7 @@ def _resource_rules(top: Fields, key: str) -> ResourceRules | None:
     )
     if not rules.window_ns:
         message = "is not set: metrics.k8s.io reports a window of 0s, which means unknown"
-        record.report("warning", "window", node, message)
+        record.report(State.WARNING, "window", node, message)
     return rules
 
 
@@ -319,7 +319,7 @@ def _resource_rule(rules: Fields, key: str, parent: Node) -> ResourceRule:
     for query, objects in (("containerQuery", "pods"), ("nodeQuery", "nodes")):
         if fields.get(query) is None:
             message = f"has no {query}: metrics.k8s.io serves no metrics of {objects}"
-            record.report("warning", "", node, message)
+            record.report(State.WARNING, "", node, message)
     return ResourceRule(
         container_query=fields.text("containerQuery"),
         node_query=fields.text("nodeQuery"),

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from rules.document import config, nodes
 from rules.document.yaml import MappingNode, Scalar
-from rules.errors import Problem, Severity
+from rules.findings import Finding, State, in_file
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,12 +68,12 @@ class Arguments:
     """The manifest; empty for Helm values."""
     container: MappingNode = nodes.EMPTY
 
-    def problem(self, message: str) -> Problem:
+    def problem(self, message: str) -> Finding:
         """Return an error about the flag with which the message starts."""
         name = re.split(r"[=:, ]", message, maxsplit=1)[0]
         at = next((each for each in self.arguments if each.text.startswith(name)), None)
         line, column = (at.line, at.column) if at else (self.line, 0)
-        return Problem(severity="error", message=message, file=self.file, line=line, column=column)
+        return in_file(State.FAILURE, message, file=self.file, line=line, column=column)
 
     def key_of(self, path: str) -> tuple[str, str] | None:
         """Return the ConfigMap and the key that are mounted as `path`; None if none is known."""
@@ -103,14 +103,14 @@ class HpaTarget:
     file: str
     line: int
 
-    def problem(self, severity: Severity, message: str) -> Problem:
+    def problem(self, state: State, message: str) -> Finding:
         """Return an error or a warning about the target."""
         message = f"{self.title}: {message}"
-        return Problem(severity=severity, message=message, file=self.file, line=self.line)
+        return in_file(state, message, file=self.file, line=self.line)
 
-    def warning(self, message: str) -> Problem:
+    def warning(self, message: str) -> Finding:
         """Return a warning about the target."""
-        return self.problem("warning", message)
+        return self.problem(State.WARNING, message)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +125,7 @@ class Found:
     values: tuple[HelmValues, ...] = ()
     manifests: tuple[Manifest, ...] = ()
     """Every object, whether something was found in it or not."""
-    problems: tuple[Problem, ...] = ()
+    problems: tuple[Finding, ...] = ()
 
 
 def merged(parts: Iterable[Found]) -> Found:

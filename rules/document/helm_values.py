@@ -12,7 +12,7 @@ from rules.document import config, nodes, sources, yaml
 from rules.document.found import Arguments, Found, HelmValues, RulesPart
 from rules.document.schema import Fields, Record
 from rules.document.yaml import MappingNode, Scalar
-from rules.errors import Problem
+from rules.findings import Finding, State
 
 _VALUES = ("default", "custom", "existing", "external", "resource", "sources")
 """Keys of `rules` in the values of the prometheus-adapter chart; `sources` only in ours."""
@@ -52,7 +52,7 @@ def chart_values(document: MappingNode) -> tuple[MappingNode, str] | None:
 
 def parse(values: MappingNode, path: str, file: str) -> Found:
     """Return the rules and flags in the values at `path` of a file."""
-    problems: list[Problem] = []
+    problems: list[Finding] = []
     rules = _effective(values)
     record = Record(file, path, problems)
     server = nodes.mapping(values, "prometheus")
@@ -61,10 +61,10 @@ def parse(values: MappingNode, path: str, file: str) -> Found:
             "is where Prometheus has its own metrics, not its API: every query gets 404. Leave it "
             "empty, or set the path of --web.route-prefix"
         )
-        record.report("warning", "prometheus.path", server.entries["path"].value, message)
+        record.report(State.WARNING, "prometheus.path", server.entries["path"].value, message)
     if misplaced := server.entries.get("rules"):
         message = "is not a value of the chart and has no effect. Move rules out of prometheus"
-        record.report("warning", "prometheus.rules", misplaced.key, message)
+        record.report(State.WARNING, "prometheus.rules", misplaced.key, message)
     top = Fields(record, rules, "rules", known=_VALUES)
     if top.get("existing") is None:
         _warn_of_default(record, rules)
@@ -74,7 +74,7 @@ def parse(values: MappingNode, path: str, file: str) -> Found:
     if top.get("existing") is not None:
         message = "replaces the rules of these values, which have no effect: check the ConfigMap"
         node = rules.entries["existing"].value
-        record.report("warning", "rules.existing", node, message)
+        record.report(State.WARNING, "rules.existing", node, message)
     title = "Helm values"
     part = RulesPart(
         title=title, file=file, line=rules.line, parsed=(parsed[0], tuple(problems)), node=rules
@@ -116,4 +116,4 @@ def _warn_of_default(record: Record, rules: MappingNode) -> None:
         "discovery lists thousands of metrics. Set it to false if the other rules suffice"
     )
     node = default.value if default else rules
-    record.report("warning", "rules.default", node, message)
+    record.report(State.WARNING, "rules.default", node, message)

@@ -12,7 +12,8 @@ from collections.abc import Collection, Iterator, Sequence
 
 from rules import quantity
 from rules.document.yaml import Entry, MappingNode, Node, Scalar, SequenceNode, is_null, join
-from rules.errors import DurationError, Problem, Severity
+from rules.errors import DurationError
+from rules.findings import Finding, State, in_file
 from rules.quoting import shorten
 
 _TRUE = frozenset(["y", "Y", "yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON"])
@@ -40,7 +41,7 @@ _PARENTS = {
 class Record:
     """Problems and positions of the values below one path of a file."""
 
-    def __init__(self, file: str, path: str, problems: list[Problem]) -> None:
+    def __init__(self, file: str, path: str, problems: list[Finding]) -> None:
         self.file = file
         self.path = path
         self.problems = problems
@@ -51,12 +52,12 @@ class Record:
         """Return an empty record for the values below `path`, with the same list of problems."""
         return Record(self.file, join(self.path, path), self.problems)
 
-    def report(self, severity: Severity, path: str, node: Node, message: str) -> None:
+    def report(self, state: State, path: str, node: Node, message: str) -> None:
         """Add a problem at the position of `node`."""
         self.problems.append(
-            Problem(
-                severity=severity,
-                message=message,
+            in_file(
+                state,
+                message,
                 path=join(self.path, path),
                 file=self.file,
                 line=node.line,
@@ -77,7 +78,7 @@ class Fields:
         for entry in _entries(record, node, path):
             name = entry.key.text
             if name not in known:
-                record.report("error", join(path, name), entry.key, _unknown(name, known))
+                record.report(State.FAILURE, join(path, name), entry.key, _unknown(name, known))
             elif not is_null(entry.value):
                 self._values[name] = entry.value
                 record.nodes[join(path, name)] = entry.value
@@ -182,18 +183,18 @@ class Fields:
 
     def error(self, key: str, message: str) -> None:
         """Report an error at the value of `key`, which is present."""
-        self.record.report("error", join(self.path, key), self._values[key], message)
+        self.record.report(State.FAILURE, join(self.path, key), self._values[key], message)
 
 
 def warn_of_type(record: Record, path: str, node: Scalar) -> None:
     """Warn of a scalar that is used as text, but is not text in YAML."""
     if node.tag in _TYPES:
         message = f"{node.value} is {_TYPES[node.tag]} in YAML and used as text: quote it"
-        record.report("warning", path, node, message)
+        record.report(State.WARNING, path, node, message)
     elif node.tag.startswith("!"):
         value = repr(node.value) if node.value else "an empty text"
         message = f"the tag {node.tag} is ignored, which leaves {value}: quote text that has a !"
-        record.report("warning", path, node, message)
+        record.report(State.WARNING, path, node, message)
 
 
 def _entries(record: Record, node: Node | None, path: str) -> Iterator[Entry]:
@@ -205,9 +206,9 @@ def _entries(record: Record, node: Node | None, path: str) -> Iterator[Entry]:
                 yield entry
             else:
                 message = f"has {len(long.value)} characters, more than {_MAX_TEXT}: shorten it"
-                record.report("error", join(path, shorten(entry.key.text, 40)), long, message)
+                record.report(State.FAILURE, join(path, shorten(entry.key.text, 40)), long, message)
     elif node is not None and not is_null(node):
-        record.report("error", path, node, f"must be a mapping, not {_kind(node)}")
+        record.report(State.FAILURE, path, node, f"must be a mapping, not {_kind(node)}")
 
 
 def _kind(node: Node) -> str:

@@ -15,6 +15,7 @@ from rules.connection import Connection
 from rules.document.schema import Fields
 from rules.document.where import Where, where_of
 from rules.document.yaml import Entry, MappingNode, Scalar, is_null
+from rules.findings import State
 
 DEFAULT = "default"
 """Name of the Prometheus of the flags."""
@@ -41,10 +42,10 @@ def _source(top: Fields, path: str, entry: Entry) -> PrometheusSource:
     name = entry.key.text
     if name == DEFAULT:
         message = "the default source is that of --prometheus-url: choose another name"
-        top.record.report("error", path, entry.key, message)
+        top.record.report(State.FAILURE, path, entry.key, message)
     elif not _NAME.fullmatch(name):
         message = "the name must have lower-case letters, digits and hyphens, at most 63"
-        top.record.report("error", path, entry.key, message)
+        top.record.report(State.FAILURE, path, entry.key, message)
     record = top.record.below(path)
     fields = Fields(record, entry.value, known=[*map(key_of, connection.OPTIONS)])
     values = {each: _value(fields, each, entry) for each in connection.OPTIONS}
@@ -87,7 +88,9 @@ def _seconds(fields: Fields, key: str) -> float | None:
 def _url(fields: Fields, entry: Entry) -> str:
     if fields.get("url") is None:
         if isinstance(entry.value, MappingNode) or is_null(entry.value):
-            fields.record.report("error", "", entry.value, "has no url: add that of a Prometheus")
+            fields.record.report(
+                State.FAILURE, "", entry.value, "has no url: add that of a Prometheus"
+            )
         return ""
     text = fields.text("url")
     try:
@@ -125,7 +128,7 @@ def _headers(fields: Fields, key: str, *, secret: bool) -> Iterator[tuple[str, s
         except ValueError as error:
             problem = problem or str(error)
         if problem:
-            fields.record.report("error", path, entry.key, problem)
+            fields.record.report(State.FAILURE, path, entry.key, problem)
         yield name, value
 
 

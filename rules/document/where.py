@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from rules.document import yaml
 from rules.document.schema import Record
 from rules.document.yaml import Node, Scalar
-from rules.errors import Problem, Severity
-from rules.findings import Finding, Place, State
+from rules.findings import Finding, Place, State, in_file
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,8 +55,8 @@ class Where:
         )
 
     def problem(
-        self, severity: Severity, path: str, message: str, *, offset: int | None = None
-    ) -> Problem:
+        self, state: State, path: str, message: str, *, offset: int | None = None
+    ) -> Finding:
         """Build a problem at `path` below the part, or at the nearest path above with a position.
 
         `offset` is the character of the text at `path` to which the problem points.
@@ -68,18 +67,18 @@ class Where:
         line, column = self.positions[known]
         if offset is not None and known in self.scalars:
             line, column = self.scalars[known].position(offset)
-        return Problem(
-            severity=severity,
-            message=message,
+        return in_file(
+            state,
+            message,
             path=yaml.join(self.path, path),
             file=self.file,
             line=line,
             column=column,
         )
 
-    def warning(self, path: str, message: str, *, offset: int | None = None) -> Problem:
+    def warning(self, path: str, message: str, *, offset: int | None = None) -> Finding:
         """Build a warning as `problem` does."""
-        return self.problem("warning", path, message, offset=offset)
+        return self.problem(State.WARNING, path, message, offset=offset)
 
 
 def where_of(record: Record, node: Node) -> Where:

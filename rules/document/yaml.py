@@ -16,7 +16,7 @@ from yaml._yaml import CParser
 from yaml.composer import Composer, ComposerError
 from yaml.resolver import Resolver
 
-from rules.errors import Problem, Severity
+from rules.findings import Finding, State, in_file
 from rules.quoting import shorten
 
 _MAX_DEPTH = 100
@@ -112,7 +112,7 @@ def join(path: str, key: str) -> str:
 
 def load(
     data: str | bytes, *, file: str, max_nodes: int = MAX_NODES, way_back: str = ""
-) -> tuple[Node | None, tuple[Problem, ...]]:
+) -> tuple[Node | None, tuple[Finding, ...]]:
     """Parse the first document of `data`; bytes are UTF-8.
 
     It has at most `max_nodes` values once aliases are expanded, which `way_back` raises. Returns
@@ -124,7 +124,7 @@ def load(
     return next(iter(nodes), None), tuple(builder.problems)
 
 
-def load_all(data: str | bytes, *, file: str) -> tuple[tuple[Node, ...], tuple[Problem, ...]]:
+def load_all(data: str | bytes, *, file: str) -> tuple[tuple[Node, ...], tuple[Finding, ...]]:
     """Parse all documents of `data`, without empty ones; none for invalid YAML. See `load`."""
     builder = _Builder(file)
     nodes = builder.load(data, every=True)
@@ -178,7 +178,7 @@ class _Builder:
 
     def __init__(self, file: str, max_nodes: int = MAX_NODES, way_back: str = "") -> None:
         self._max_nodes, self._way_back = max_nodes, way_back
-        self.problems: list[Problem] = []
+        self.problems: list[Finding] = []
         self._file = file
         self._text = ""
         self._nodes: dict[int, Node] = {}
@@ -186,13 +186,11 @@ class _Builder:
         self._roots: list[yaml.Node] = []
         """All documents: a node that is freed may leave its id to another."""
 
-    def report(
-        self, severity: Severity, message: str, line: int, column: int, path: str = ""
-    ) -> None:
+    def report(self, state: State, message: str, line: int, column: int, path: str = "") -> None:
         self.problems.append(
-            Problem(
-                severity=severity,
-                message=message,
+            in_file(
+                state,
+                message,
                 path=path,
                 file=self._file,
                 line=line,
@@ -206,7 +204,7 @@ class _Builder:
             text = data if isinstance(data, str) else data.decode("utf-8-sig")
         except UnicodeDecodeError as error:
             line, column = _advance(error.object[: error.start].decode(), 1, 1)
-            self.report("error", "not UTF-8 text: save the file as UTF-8", line, column)
+            self.report(State.FAILURE, "not UTF-8 text: save the file as UTF-8", line, column)
             return []
         try:
             return self._documents(text, every=every)
@@ -214,10 +212,10 @@ class _Builder:
             mark = error.problem_mark
             assert mark is not None  # libyaml and _Composer mark every error
             message = _explain(error, text[mark.index : mark.index + 1])
-            self.report("error", message, mark.line + 1, mark.column + 1)
+            self.report(State.FAILURE, message, mark.line + 1, mark.column + 1)
         except yaml.reader.ReaderError as error:
             line, column = _advance(text.encode()[: error.position].decode(errors="ignore"), 1, 1)
-            self.report("error", f"invalid YAML: {error.reason}", line, column)
+            self.report(State.FAILURE, f"invalid YAML: {error.reason}", line, column)
         return []
 
     def _documents(self, text: str, *, every: bool) -> list[Node]:
@@ -234,7 +232,7 @@ class _Builder:
             return [each for each in nodes if not is_null(each)]
         if nodes and (mark := composer.rest()):
             message = "only the first YAML document is read: move the rest to another file"
-            self.report("warning", message, mark.line + 1, mark.column + 1)
+            self.report(State.WARNING, message, mark.line + 1, mark.column + 1)
         return nodes
 
     def _build(self, node: yaml.Node, path: str) -> Node:
@@ -262,7 +260,7 @@ class _Builder:
         natural = _RESOLVER.resolve(yaml.ScalarNode, value, (True, False))  # type: ignore[no-untyped-call]
         if node.tag.startswith(_CORE) and tag != "str" and node.tag != natural:
             message = f"the tag !!{tag} does not fit {shorten(value, 100)!r}: remove the tag"
-            self.report("error", message, line, column, path)
+            self.report(State.FAILURE, message, line, column, path)
         return Scalar(
             value=value, tag=tag, style=style, source=source[start:], line=line, column=column
         )
@@ -284,11 +282,11 @@ class _Builder:
             below = join(path, name)
             value = self._build(value_node, below)
             if not isinstance(key, Scalar):
-                self.report("error", "a key must be text", key.line, key.column, path)
+                self.report(State.FAILURE, "a key must be text", key.line, key.column, path)
             elif name in lines:
                 repeated = shorten(name, 100)
                 message = f"the key {repeated!r} is already set on line {lines[name]}: remove one"
-                self.report("error", message, key.line, key.column, below)
+                self.report(State.FAILURE, message, key.line, key.column, below)
             else:
                 lines[name] = key.line
                 _combine(entries, {name: Entry(key=key, value=value)})
@@ -302,7 +300,7 @@ class _Builder:
                 yield mapping
             else:
                 message = "<< must be a mapping, an alias of a mapping, or a list of these"
-                self.report("error", message, mapping.line, mapping.column, path)
+                self.report(State.FAILURE, message, mapping.line, mapping.column, path)
 
 
 def is_null(node: Node) -> bool:

@@ -13,8 +13,8 @@ from rules import connection, presets
 from rules.document.config import Override
 from rules.document.found import HpaTarget
 from rules.document.where import Where
-from rules.errors import Problem
 from rules.exporters import generations
+from rules.findings import Finding
 from rules.kinds import NAMESPACES, Kinds
 from rules.lint import check_hpas, check_queries
 from rules.mapping import BoundMapping
@@ -50,14 +50,14 @@ _Earlier = dict[object, list[tuple[CompiledRule, frozenset[object]]]]
 """Result of `_naming` -> the earlier rules with this result, each with its resources."""
 
 
-def warnings(ruleset: RuleSet, targets: Sequence[HpaTarget] = ()) -> tuple[Problem, ...]:
+def warnings(ruleset: RuleSet, targets: Sequence[HpaTarget] = ()) -> tuple[Finding, ...]:
     """Return all warnings that are not in `ruleset.problems`, in the order of the rules.
 
     `targets` are those of known HPAs. No cluster is needed: resources are those that every cluster
     has. Rules of presets have no warnings, because a user cannot edit them.
     """
     kinds = Kinds.builtin()
-    problems: list[Problem] = list(_sources(ruleset))
+    problems: list[Finding] = list(_sources(ruleset))
     pinned = {rule.pinned_series for rule in (*ruleset.rules, *ruleset.external)}
     for section in (ruleset.rules, ruleset.external):
         earlier: _Earlier = {}
@@ -86,7 +86,7 @@ def warnings(ruleset: RuleSet, targets: Sequence[HpaTarget] = ()) -> tuple[Probl
     return tuple(problems)
 
 
-def _sources(ruleset: RuleSet) -> Iterator[Problem]:
+def _sources(ruleset: RuleSet) -> Iterator[Finding]:
     used = {rule.config.source for rule in (*ruleset.rules, *ruleset.external)}
     for source in ruleset.sources:
         if source.name not in used:
@@ -101,7 +101,7 @@ def _sources(ruleset: RuleSet) -> Iterator[Problem]:
             yield source.where.warning("oauth2TokenUrl", message)
 
 
-def _unknown_resources(where: Where, bound: BoundMapping, kinds: Kinds) -> Iterator[Problem]:
+def _unknown_resources(where: Where, bound: BoundMapping, kinds: Kinds) -> Iterator[Finding]:
     for override in bound.unknown:
         if message := _unknown_resource(override, kinds):
             yield where.warning(f"resources.overrides.{override.label}", message)
@@ -128,7 +128,7 @@ def _unknown_resource(override: Override, kinds: Kinds) -> str:
     return f"there is no built-in group {group!r}: the label has no effect{hint}"
 
 
-def _broad_selector(compiled: CompiledRule) -> Iterator[Problem]:
+def _broad_selector(compiled: CompiledRule) -> Iterator[Finding]:
     rule = compiled.config
     patterns = (rule.name.matches, *(each.is_ for each in rule.series_filters))
     narrowed = not all(map(_ANYTHING.fullmatch, filter(None, patterns)))
@@ -141,7 +141,7 @@ def _broad_selector(compiled: CompiledRule) -> Iterator[Problem]:
         )
 
 
-def _old_name(compiled: CompiledRule, pinned: Collection[str | None]) -> Iterator[Problem]:
+def _old_name(compiled: CompiledRule, pinned: Collection[str | None]) -> Iterator[Finding]:
     """Yield a warning if no rule reads the later name of the rule's series."""
     series = compiled.pinned_series or ""
     newer = generations.OLD_NAMES_OF.get(series)
@@ -162,7 +162,7 @@ def _is_broad(matcher: Matcher) -> bool:
     return matcher.operator == "=~" and _ANYTHING.fullmatch(matcher.value) is not None
 
 
-def _names(compiled: CompiledRule) -> Iterator[Problem]:
+def _names(compiled: CompiledRule) -> Iterator[Finding]:
     rule, series = compiled.config, compiled.pinned_series
     if series is not None:
         metric = compiled.metric(series)
@@ -237,7 +237,7 @@ def _pins_name(compiled: CompiledRule) -> bool:
     return any(re.fullmatch(r"\^?[\w:]+\$?", each) for each in patterns)
 
 
-def _external(compiled: CompiledRule, bound: BoundMapping) -> Iterator[Problem]:
+def _external(compiled: CompiledRule, bound: BoundMapping) -> Iterator[Finding]:
     rule = compiled.config
     if rule.resources.namespaced is not False and not bound.labels(NAMESPACES):
         yield rule.where.warning(
@@ -251,7 +251,7 @@ def _external(compiled: CompiledRule, bound: BoundMapping) -> Iterator[Problem]:
             yield rule.where.warning(key, message)
 
 
-def _custom(compiled: CompiledRule, bound: BoundMapping, kinds: Kinds) -> Iterator[Problem]:
+def _custom(compiled: CompiledRule, bound: BoundMapping, kinds: Kinds) -> Iterator[Finding]:
     rule = compiled.config
     if rule.resources.namespaced is not None:
         message = "has an effect only in externalRules. Remove it"
@@ -281,7 +281,7 @@ def _custom(compiled: CompiledRule, bound: BoundMapping, kinds: Kinds) -> Iterat
         )
 
 
-def _duplicate(compiled: CompiledRule, bound: BoundMapping, earlier: _Earlier) -> Iterator[Problem]:
+def _duplicate(compiled: CompiledRule, bound: BoundMapping, earlier: _Earlier) -> Iterator[Finding]:
     """Yield a warning if an earlier rule of the section produces the same metric.
 
     It does not see series of different rules that become one metric only at run time.

@@ -12,7 +12,8 @@ from rules.causes import candidates, suggestions, wording
 from rules.document import nodes
 from rules.document.found import HpaTarget, Manifest
 from rules.document.yaml import MappingNode, Node, Scalar
-from rules.errors import Problem, QuantityError, Severity
+from rules.errors import QuantityError
+from rules.findings import Finding, State, in_file
 from rules.kinds import Kinds
 from rules.ruleset import CompiledRule, RuleSet
 
@@ -48,16 +49,16 @@ _LIMITS: Mapping[str, tuple[int, int]] = {
 """Key of `behavior` -> the lowest and the highest number of seconds."""
 
 
-def shape(manifest: Manifest) -> Iterator[Problem]:
+def shape(manifest: Manifest) -> Iterator[Finding]:
     """Yield an error for each part of an HPA that the API server refuses.
 
     It accepts a wrong API version of a scaled or described object, which the controller does not
     find; that is a warning.
     """
 
-    def error(node: Node, message: str, severity: Severity = "error") -> Problem:
+    def error(node: Node, message: str, state: State = State.FAILURE) -> Finding:
         text = f"{manifest.title}: {message}"
-        return Problem(severity=severity, message=text, file=manifest.file, line=node.line)
+        return in_file(state, text, file=manifest.file, line=node.line)
 
     document, version = manifest.node, nodes.text(manifest.node, "apiVersion")
     if version in _ENDED:
@@ -74,7 +75,7 @@ def shape(manifest: Manifest) -> Iterator[Problem]:
     spec = nodes.mapping(document, "spec")
     target = nodes.mapping(spec, "scaleTargetRef")
     if message := _wrong_group(target):
-        yield error(target, f"scaleTargetRef: {message}", "warning")
+        yield error(target, f"scaleTargetRef: {message}", State.WARNING)
     low, high = _integer(spec, "minReplicas"), _integer(spec, "maxReplicas")
     if low is not None and high is not None and low > high:
         yield error(spec, f"minReplicas {low} is above maxReplicas {high}")
@@ -82,7 +83,7 @@ def shape(manifest: Manifest) -> Iterator[Problem]:
         for message in _metric(metric):
             yield error(metric, f"metrics[{index}]: {message}")
         if message := _wrong_group(_described(metric)):
-            yield error(metric, f"metrics[{index}]: describedObject: {message}", "warning")
+            yield error(metric, f"metrics[{index}]: describedObject: {message}", State.WARNING)
     for direction in ("scaleUp", "scaleDown"):
         rules = nodes.mapping(nodes.mapping(spec, "behavior"), direction)
         if message := _tolerance(nodes.text(rules, "tolerance")):
@@ -156,7 +157,7 @@ def requests(target: HpaTarget, rule: CompiledRule) -> bool:
     return same_api and candidates.may_produce(rule, target.metric)
 
 
-def unproduced(targets: Iterable[HpaTarget], ruleset: RuleSet) -> Iterator[Problem]:
+def unproduced(targets: Iterable[HpaTarget], ruleset: RuleSet) -> Iterator[Finding]:
     """Yield a warning for each metric that no rule produces, and for selectors without effect."""
     for target in targets:
         rules = ruleset.external if target.external else ruleset.rules

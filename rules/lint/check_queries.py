@@ -17,11 +17,11 @@ from rules.errors import (
     MAX_PROBLEMS,
     PatternError,
     PlanError,
-    Problem,
     TemplateExecError,
     TooComplexError,
 )
 from rules.exporters import gauges, generations
+from rules.findings import Finding
 from rules.kinds import NAMESPACES, NODES, PODS, GroupResource, Kinds
 from rules.lint import counters, means
 from rules.mapping import BoundMapping
@@ -48,7 +48,7 @@ _BUCKETS_OF_SERIES = re.compile(r"<<-?\s*\.Series\s*-?>>_bucket")
 
 def check_rule(
     compiled: CompiledRule, bound: BoundMapping, targets: Sequence[HpaTarget] = ()
-) -> Iterator[Problem]:
+) -> Iterator[Finding]:
     """Yield the warnings about `metricsQuery`; `bound` is the rule's mapping.
 
     `targets` are those of the HPAs that request a metric of the rule, if any are known.
@@ -110,7 +110,7 @@ def check_rule(
 
 def _invalid_patterns(
     compiled: CompiledRule, expressions: Iterable[Expression]
-) -> Iterator[Problem]:
+) -> Iterator[Finding]:
     """Yield a warning for the first matcher whose regular expression Prometheus refuses."""
     selectors = itertools.chain.from_iterable(map(_selectors, expressions))
     of_query = itertools.chain.from_iterable(each.matchers for each in selectors)
@@ -125,7 +125,7 @@ def _invalid_patterns(
                 break
 
 
-def _unlike_series(compiled: CompiledRule) -> Iterator[Problem]:
+def _unlike_series(compiled: CompiledRule) -> Iterator[Finding]:
     """Yield warnings about a pinned series that does not exist, or is not what its metric says."""
     where, series = compiled.config.where, compiled.pinned_series
     if series is None:
@@ -156,7 +156,7 @@ def _more_groups(expressions: Iterable[Expression], labels: Sequence[str]) -> li
     return sorted(found.difference(labels))
 
 
-def _other_ages(compiled: CompiledRule, expressions: Iterable[Expression]) -> Iterator[Problem]:
+def _other_ages(compiled: CompiledRule, expressions: Iterable[Expression]) -> Iterator[Finding]:
     """Yield a warning if the query reads series whose age `maxSampleAge` does not limit."""
     own = compiled.pinned_series or ANY_SERIES
     selectors = itertools.chain.from_iterable(map(_selectors, expressions))
@@ -193,7 +193,7 @@ def reads_series(compiled: CompiledRule) -> bool:
     return uses(compiled.query, "Series")
 
 
-def check_resource_rules(compiled: CompiledResourceRules, kinds: Kinds) -> Iterator[Problem]:
+def check_resource_rules(compiled: CompiledResourceRules, kinds: Kinds) -> Iterator[Finding]:
     """Yield the warnings about the queries of `resourceRules`."""
     for each in (compiled.cpu, compiled.memory):
         where, bound = each.config.where, each.mapping.bind(kinds)
@@ -207,7 +207,7 @@ def check_resource_rules(compiled: CompiledResourceRules, kinds: Kinds) -> Itera
 
 def _resource_query(
     where: Where, path: str, query: Template, bound: BoundMapping, needed: Sequence[GroupResource]
-) -> Iterator[Problem]:
+) -> Iterator[Finding]:
     unmapped = [str(each) for each in needed if not bound.labels(each)]
     if unmapped:
         yield where.warning(

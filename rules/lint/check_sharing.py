@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rules import presets
-from rules.errors import Problem
+from rules.findings import Finding, State
 from rules.kinds import NAMESPACES, NODES, PODS, GroupResource, Kinds
 from rules.query import label_binding, resource, scope
 from rules.query.catalog import Source
@@ -16,7 +16,7 @@ from rules.query.scope import Scope, Sharing
 from rules.ruleset import CompiledResourceRules, CompiledRule, RuleSet
 
 
-def notes(ruleset: RuleSet) -> tuple[Problem, ...]:
+def notes(ruleset: RuleSet) -> tuple[Finding, ...]:
     """Return a note on each rule whose queries do not serve the whole cluster; of presets, none.
 
     A rule has several if its resources differ. Of `resourceRules`, each query is judged. No cluster
@@ -42,7 +42,7 @@ def sharings(rule: CompiledRule, kinds: Kinds) -> dict[GroupResource, Sharing]:
     return {resource: scope.sharing(source, each.preferred) for resource, each in every.items()}
 
 
-def _notes(rule: CompiledRule, kinds: Kinds) -> Iterator[Problem]:
+def _notes(rule: CompiledRule, kinds: Kinds) -> Iterator[Finding]:
     if not rule.query.source:
         return  # reported when the file was read
     resources: dict[Sharing, list[GroupResource]] = {}
@@ -53,14 +53,14 @@ def _notes(rule: CompiledRule, kinds: Kinds) -> Iterator[Problem]:
     for sharing, those in resources.items():
         which = f" for {', '.join(map(str, those))}" if len(set(every.values())) > 1 else ""
         yield rule.config.where.problem(
-            "note",
+            State.NOTE,
             "metricsQuery",
             f"scope {sharing.scope}{which}{_explained(sharing)}",
             offset=sharing.position,
         )
 
 
-def _notes_of_queries(rules: CompiledResourceRules) -> Iterator[Problem]:
+def _notes_of_queries(rules: CompiledResourceRules) -> Iterator[Finding]:
     queries = resource.compile(rules)
     of_file = {each.config.where.path: each.config.where for each in (rules.cpu, rules.memory)}
     for step in (*queries.pods, *queries.nodes):
@@ -71,7 +71,7 @@ def _notes_of_queries(rules: CompiledResourceRules) -> Iterator[Problem]:
             continue
         path, _, key = step.rule.config.where.path.rpartition(".")
         yield of_file[path].problem(
-            "note", key, f"scope {sharing.scope}{_explained(sharing)}", offset=sharing.position
+            State.NOTE, key, f"scope {sharing.scope}{_explained(sharing)}", offset=sharing.position
         )
 
 

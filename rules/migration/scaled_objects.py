@@ -13,7 +13,8 @@ from typing import Any
 from rules.document import nodes
 from rules.document.found import Manifest
 from rules.document.yaml import MappingNode
-from rules.errors import ConfigError, Problem
+from rules.errors import ConfigError
+from rules.findings import State, in_file
 from rules.migration import keda, lines, servers, triggers
 from rules.migration.keda import ANNOTATIONS, BEHAVIOR, CONFIG, Path, Prometheus, ScaledObject
 from rules.migration.lines import Line, differs, left_out, same
@@ -105,9 +106,7 @@ def _check_unique(manifests: Sequence[Manifest]) -> None:
                 "metadata.namespace, or remove one"
             )
             line = each.node.line
-            raise ConfigError(
-                [Problem(severity="error", message=message, file=each.file, line=line)]
-            )
+            raise ConfigError([in_file(State.FAILURE, message, file=each.file, line=line)])
 
 
 class _Others:

@@ -33,7 +33,7 @@ def test_a_preset_has_no_warning_other_than_about_its_selectors(name):
 
     problems = check.warnings(loaded)
 
-    assert {problem.path.rpartition(".")[2] for problem in problems} <= {"seriesQuery"}
+    assert {problem.where.path.rpartition(".")[2] for problem in problems} <= {"seriesQuery"}
 
 
 def test_an_unknown_preset_is_an_error_that_lists_the_presets():

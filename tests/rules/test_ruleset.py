@@ -6,6 +6,7 @@ import pytest
 
 from rules import ruleset
 from rules.errors import MAX_PROBLEMS, ConfigError
+from rules.findings import State
 
 GOOD = "{seriesQuery: up, metricsQuery: '<<.Series>>{<<.LabelMatchers>>}'}"
 
@@ -71,9 +72,9 @@ def test_a_rule_set_has_the_warnings_of_its_files():
     loaded = ruleset.load([("f.yaml", "rules: [{seriesQuery: 'rate(up[5m])', metricsQuery: up}]")])
 
     (problem,) = loaded.problems
-    assert problem.severity == "warning"
-    assert problem.path == "rules[0].seriesQuery"
-    assert "is another expression, not a series selector" in problem.message
+    assert problem.state is State.WARNING
+    assert problem.where.path == "rules[0].seriesQuery"
+    assert "is another expression, not a series selector" in problem.fact
     assert len(loaded.rules) == 1
 
 

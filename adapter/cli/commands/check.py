@@ -14,7 +14,8 @@ from adapter.cli.commands import check_inputs, without_log
 from adapter.settings.flag import Group, flag
 from adapter.settings.flag_types import SWITCH
 from rules import ruleset
-from rules.errors import ConfigError, Problem
+from rules.errors import ConfigError
+from rules.findings import Finding, State
 from rules.lint import check, check_hpas, check_sharing
 from rules.quoting import counted, escaped
 from rules.ruleset import RuleSet
@@ -88,8 +89,8 @@ def main(argv: Sequence[str]) -> int:
 def _report_live(
     loaded: RuleSet,
     prometheus: settings.Prometheus,
-    problems: Sequence[Problem],
-    report: Callable[[Sequence[Problem]], int],
+    problems: Sequence[Finding],
+    report: Callable[[Sequence[Finding]], int],
 ) -> int:
     from adapter import errors
     from adapter.cli.commands import check_live
@@ -106,9 +107,10 @@ def _report_live(
     return report((*problems, *found))
 
 
-def _report(problems: Sequence[Problem], *, strict: bool) -> int:
+def _report(problems: Sequence[Finding], *, strict: bool) -> int:
     for problem in problems:
         print(problem)
-    number = Counter(problem.severity for problem in problems)
-    print(f"{counted(number['error'], 'error')}, {counted(number['warning'], 'warning')}")
-    return 1 if number["error"] or (strict and number["warning"]) else 0
+    number = Counter(problem.state for problem in problems)
+    errors, warnings = number[State.FAILURE], number[State.WARNING]
+    print(f"{counted(errors, 'error')}, {counted(warnings, 'warning')}")
+    return 1 if errors or (strict and warnings) else 0

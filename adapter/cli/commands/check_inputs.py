@@ -13,7 +13,8 @@ from adapter.settings import rule_files
 from rules import presets, quantity
 from rules.document import config, manifests
 from rules.document.found import Arguments, Found, HpaTarget
-from rules.errors import ConfigError, Problem, QuantityError
+from rules.errors import ConfigError, QuantityError
+from rules.findings import Finding, State, in_file
 from rules.hpa import units
 from rules.lint import check_hpas
 
@@ -24,7 +25,7 @@ class Inputs:
 
     parsed: tuple[tuple[str, config.Parsed], ...]
     """Name of the file, and its rules."""
-    problems: tuple[Problem, ...]
+    problems: tuple[Finding, ...]
     """Those that are not about rules."""
     targets: tuple[HpaTarget, ...] = ()
     """Targets of HPAs whose metrics the rules should produce."""
@@ -36,7 +37,7 @@ def read(sources: Sequence[settings.Source]) -> Inputs:
     """Read all sources. Raises ConfigError for files that cannot be read, and unknown presets."""
     parsed: list[tuple[str, config.Parsed]] = []
     found: list[Found] = []
-    unreadable: list[Problem] = []
+    unreadable: list[Finding] = []
     notes: list[str] = []
     for source in sources:
         if source.kind == "preset":
@@ -58,7 +59,7 @@ def read(sources: Sequence[settings.Source]) -> Inputs:
                     parsed += [(part.file, part.parsed) for part in inside.rules]
         except OSError as error:
             message = f"cannot be read: {error.strerror}"
-            unreadable.append(Problem(severity="error", message=message, file=name))
+            unreadable.append(in_file(State.FAILURE, message, file=name))
     if unreadable:
         raise ConfigError(unreadable)
     problems = [problem for each in found for problem in each.problems]
@@ -70,7 +71,7 @@ def read(sources: Sequence[settings.Source]) -> Inputs:
     if not parsed and not targets and not any(each.arguments for each in found):
         message = "contains no rules: no ConfigMap with rules, and no workload of an adapter"
         problems += [
-            Problem(severity="warning", message=message, file=source.name)
+            in_file(State.WARNING, message, file=source.name)
             for source in sources
             if source.kind == "config"
         ]
@@ -102,7 +103,7 @@ def read(sources: Sequence[settings.Source]) -> Inputs:
     )
 
 
-def _doubt(target: HpaTarget) -> Iterator[Problem]:
+def _doubt(target: HpaTarget) -> Iterator[Finding]:
     """Yield an error if the target is no quantity, and warnings about its unit and type."""
     if target.averaged and target.type == "Value":
         yield target.warning(
@@ -114,7 +115,7 @@ def _doubt(target: HpaTarget) -> Iterator[Problem]:
     try:
         value = quantity.milli_value(target.value)
     except QuantityError as error:
-        yield target.problem("error", str(error))
+        yield target.problem(State.FAILURE, str(error))
         return
     if doubt := units.doubt_of_target(target.metric, value, external=target.external):
         yield target.warning(doubt.sentence)
@@ -125,7 +126,7 @@ def _preset(name: str) -> tuple[str, config.Parsed]:
     return file, config.parse(presets.text(name), file=file)
 
 
-def flags(arguments: Arguments) -> tuple[settings.Settings | None, list[Problem]]:
+def flags(arguments: Arguments) -> tuple[settings.Settings | None, list[Finding]]:
     """Return the settings, or None and what is wrong with the flags.
 
     Values that come from elsewhere, such as `$(POD_IP)`, are not checked.
@@ -154,7 +155,7 @@ def _unread(
 
 def _unmounted(
     arguments: Arguments, flags: settings.Settings, keys: dict[str, frozenset[str]]
-) -> Iterator[Problem]:
+) -> Iterator[Finding]:
     """Yield an error for each --config whose ConfigMap is known and does not have the key."""
     for source in flags.rules.sources:
         mounted = arguments.key_of(source.name) if source.kind == "config" else None
@@ -169,15 +170,15 @@ def _unmounted(
 
 def _unused(
     arguments: Arguments, flags: settings.Settings, with_rules: set[str]
-) -> Iterator[Problem]:
+) -> Iterator[Finding]:
     """Yield a warning for each mounted ConfigMap with rules that no flag names."""
     if any(source.kind == "config" for source in flags.rules.sources):
         return
     for directory, (config_map, _) in arguments.mounts.items():
         if config_map in with_rules:
-            yield Problem(
-                severity="warning",
-                message=f"has no --config, so the rules in ConfigMap {config_map}, which is mounted"
+            yield in_file(
+                State.WARNING,
+                f"has no --config, so the rules in ConfigMap {config_map}, which is mounted"
                 f" at {directory}, are not read. Add --config={directory}/FILE",
                 file=arguments.file,
                 line=arguments.line,

@@ -21,8 +21,9 @@ from adapter.clients.prometheus import Prometheus
 from rules import promql, quantity
 from rules.causes import wording
 from rules.document.sources import DEFAULT
-from rules.errors import Problem, RulesError
+from rules.errors import RulesError
 from rules.exporters import gauges
+from rules.findings import Finding, State
 from rules.hpa import units
 from rules.kinds import NAMESPACES, NODES, PODS, GroupResource
 from rules.lint import check, check_queries, counters
@@ -74,7 +75,7 @@ class _Trial:
 
 async def report(
     ruleset: RuleSet, flags: settings.Prometheus
-) -> tuple[tuple[str, ...], tuple[Problem, ...]]:
+) -> tuple[tuple[str, ...], tuple[Finding, ...]]:
     """Return lines about every rule, and warnings. Raises BackendError, StartError."""
     rules = (*ruleset.rules, *ruleset.external)
     async with (
@@ -88,7 +89,7 @@ async def report(
             clients, await local_backend.connect(ruleset, clients, allow_partial=True)
         )
         lines: list[str] = []
-        problems: list[Problem] = []
+        problems: list[Finding] = []
         for rule in rules:
             lines.append(observer.summary(rule))
             problems += await observer.listing(rule)
@@ -129,7 +130,7 @@ class _Observer:
         counts = f"{counted(len(series), 'name')} of series, {counted(len(metrics), 'metric')}"
         return f"{rule.config.where}: {counts}{names}"
 
-    async def listing(self, rule: CompiledRule) -> list[Problem]:
+    async def listing(self, rule: CompiledRule) -> list[Finding]:
         """Return warnings about what the rule takes."""
         status, series = self._inventory.statuses.get(rule.index), self._inventory.series(rule)
         if status is not None and status.failed:
@@ -149,7 +150,7 @@ class _Observer:
             *self._served_by_others(rule, metrics),
         ]
 
-    async def rates(self, rule: CompiledRule) -> list[Problem]:
+    async def rates(self, rule: CompiledRule) -> list[Finding]:
         """Return warnings about rates of gauges, and about counters without a rate."""
         bound = rule.mapping.bind(self._inventory.kinds)
         taken = [each.name for series in self._metrics(rule).values() for each in series]
@@ -173,7 +174,7 @@ class _Observer:
                     break  # one example is enough
         return problems
 
-    async def trials(self, rule: CompiledRule) -> AsyncIterator[tuple[str, list[Problem]]]:
+    async def trials(self, rule: CompiledRule) -> AsyncIterator[tuple[str, list[Finding]]]:
         """Yield a line and warnings for some metrics of the rule.
 
         Without series there are none: `listing` says why.
@@ -188,7 +189,7 @@ class _Observer:
 
     async def _try(
         self, rule: CompiledRule, entry: Entry | ExternalEntry
-    ) -> tuple[str, list[Problem]]:
+    ) -> tuple[str, list[Finding]]:
         subject = wording.printable(entry.metric)
         if isinstance(entry, Entry):
             subject += f" of {entry.resource}"
@@ -205,7 +206,7 @@ class _Observer:
     def _metrics(self, rule: CompiledRule) -> Mapping[str, tuple[Series, ...]]:
         return self._inventory.series_by_metric.get(rule.index, {})
 
-    def _unused_overrides(self, rule: CompiledRule, series: Sequence[Series]) -> Iterator[Problem]:
+    def _unused_overrides(self, rule: CompiledRule, series: Sequence[Series]) -> Iterator[Finding]:
         """Yield a warning for each resource of whose labels no series has any.
 
         External metrics describe no resource; only the label of their namespace matters.
@@ -225,7 +226,7 @@ class _Observer:
 
     def _same_names(
         self, rule: CompiledRule, metrics: Mapping[str, tuple[Series, ...]]
-    ) -> Iterator[Problem]:
+    ) -> Iterator[Finding]:
         for metric, series in metrics.items():
             if len(series) > 1 and check_queries.reads_series(rule):
                 names = wording.names(_names(series))
@@ -235,7 +236,7 @@ class _Observer:
 
     def _served_by_others(
         self, rule: CompiledRule, metrics: Mapping[str, tuple[Series, ...]]
-    ) -> Iterator[Problem]:
+    ) -> Iterator[Finding]:
         served = {entry.metric for entry in self._entries.get(rule.index, ())}
         for metric in sorted(metrics.keys() - served):
             if winner := self._winners.get((rule.section, metric)):
@@ -284,7 +285,7 @@ class _Observer:
         return "the listing failed, but a query by it succeeds"
 
 
-def _answered(rule: CompiledRule, subject: str, result: _Trial) -> Iterator[Problem]:
+def _answered(rule: CompiledRule, subject: str, result: _Trial) -> Iterator[Finding]:
     for note in result.notes:
         yield _warning(rule, "metricsQuery", f"{subject}: {note}")
     if not result.objects and result.values > 1:
@@ -342,8 +343,8 @@ def _preference(entry: Entry | ExternalEntry) -> tuple[int, str]:
     return len(rank) + (entry.resource == NAMESPACES), entry.metric
 
 
-def _warning(rule: CompiledRule, path: str, message: str) -> Problem:
-    return rule.config.where.problem("warning", path, message)
+def _warning(rule: CompiledRule, path: str, message: str) -> Finding:
+    return rule.config.where.problem(State.WARNING, path, message)
 
 
 def _names(series: Sequence[Series]) -> list[str]:

@@ -10,7 +10,8 @@ from collections import Counter
 
 from adapter import errors
 from adapter.clients.prometheus import Prometheus
-from rules.errors import Problem, RulesError
+from rules.errors import RulesError
+from rules.findings import Finding, State
 from rules.query import plan, resource
 from rules.query.aggregate import Sample
 from rules.query.catalog import Step
@@ -22,11 +23,11 @@ from rules.selectors.selectors import Selector
 
 async def report(
     rules: CompiledResourceRules, prometheus: Prometheus
-) -> tuple[list[str], list[Problem]]:
+) -> tuple[list[str], list[Finding]]:
     """Return a line about every query that can be rendered, and warnings."""
     queries = resource.compile(rules)
     lines: list[str] = []
-    problems: list[Problem] = []
+    problems: list[Finding] = []
     for rule, of_pods, of_nodes in zip(
         (rules.cpu, rules.memory), queries.pods, queries.nodes, strict=True
     ):
@@ -37,7 +38,7 @@ async def report(
             lines += [line] if line else []
             if message:
                 key = step.rule.config.where.path.rpartition(".")[2]
-                problems.append(rule.config.where.problem("warning", key, message))
+                problems.append(rule.config.where.problem(State.WARNING, key, message))
     return lines, problems
 
 

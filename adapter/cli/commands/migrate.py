@@ -25,7 +25,8 @@ from rules.document import config, manifests, nodes
 from rules.document import yaml as documents
 from rules.document.found import Arguments, Found, HelmValues, RulesPart, merged
 from rules.document.yaml import MappingNode
-from rules.errors import ConfigError, Problem, UnreadableError
+from rules.errors import ConfigError, UnreadableError
+from rules.findings import Finding, State, in_file
 from rules.migration import chart, cluster, keda, overlay, scaled_objects, workload
 from rules.migration.notes import Note, Verdict
 from rules.quoting import counted, escaped
@@ -142,7 +143,7 @@ def main(argv: Sequence[str]) -> int:
         print(f"ScaledObjects: as KEDA {keda.VERSION} reads them, see docs/migration.md")
     count = Counter(note.verdict for note in report)
     print(", ".join(f"{count[each]} {each}" for each in _VERDICTS))
-    if any(each.severity == "error" for each in problems):
+    if any(each.state is State.FAILURE for each in problems):
         return 1
     if options.output:
         _write(Path(options.output), files)
@@ -214,7 +215,7 @@ def _refused_flags(arguments: Arguments) -> dict[str, str]:
     """Return why the server would not start with these flags, by their names."""
     refused = {}
     for problem in check_inputs.flags(arguments)[1]:
-        flag_text, _, message = problem.message.partition(": ")
+        flag_text, _, message = problem.fact.partition(": ")
         refused[flag_text.lstrip("-").partition("=")[0]] = message or flag_text
     return refused
 
@@ -246,7 +247,7 @@ def _others(found: Found) -> Iterable[Note]:
 def _of_files(names: Sequence[str]) -> Found:
     """Read files, and folders with the folders below. Raises ConfigError with all their errors."""
     found: list[Found] = []
-    problems: list[Problem] = []
+    problems: list[Finding] = []
     for path in itertools.chain.from_iterable(_paths(Path(name)) for name in names):
         try:
             found.append(_read(read_file(path, MANIFESTS, pipes=True), str(path)))
@@ -289,7 +290,7 @@ def _read(content: bytes, file: str) -> Found:
     if not problems:
         of_rules = (problem for part in found.rules for problem in part.parsed[1])
         problems = (*found.problems, *of_rules)
-    if errors := [each for each in problems if each.severity == "error"]:
+    if errors := [each for each in problems if each.state is State.FAILURE]:
         raise ConfigError(errors)
     return found
 
@@ -320,7 +321,7 @@ def _files(
     return files, notes
 
 
-def _problems(rules: Mapping[str, Any]) -> Sequence[Problem]:
+def _problems(rules: Mapping[str, Any]) -> Sequence[Finding]:
     """Return what is wrong with the rules of the output."""
     parsed = config.parse(yaml_encoding.encode(rules), file="output")
     try:
@@ -337,4 +338,4 @@ def _write(folder: Path, files: Mapping[str, Sequence[Mapping[str, Any]]]) -> No
 
 
 def _error(message: str, file: str = "") -> ConfigError:
-    return ConfigError([Problem(severity="error", message=message, file=file)])
+    return ConfigError([in_file(State.FAILURE, message, file=file)])

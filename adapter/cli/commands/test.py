@@ -20,7 +20,8 @@ from adapter.clients.prometheus import Prometheus
 from adapter.files import read_file
 from rules import quantity, ruleset, unit_tests
 from rules.document.sources import DEFAULT
-from rules.errors import ConfigError, Problem
+from rules.errors import ConfigError
+from rules.findings import State, in_file
 from rules.query.plan import ExternalPlan
 from rules.quoting import counted
 from rules.ruleset import RuleSet
@@ -79,7 +80,7 @@ def _load(file: Path) -> tuple[Path, Suite, RuleSet]:
         suite = unit_tests.parse(read_file(file, pipes=True), file=str(file))
     except OSError as error:
         message = f"cannot be read: {error.strerror}"
-        problem = Problem(severity="error", message=message, file=str(file))
+        problem = in_file(State.FAILURE, message, file=str(file))
         raise ConfigError([problem]) from error
     sources = [settings.Source(kind="preset", name=name) for name in suite.presets]
     sources += [

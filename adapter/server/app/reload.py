@@ -14,8 +14,8 @@ from adapter.file_watcher import FileWatcher
 from adapter.server.teams.rules import InUse, TeamRules
 from adapter.settings import Source, rule_files
 from rules import teams
-from rules.errors import ConfigError, Problem
-from rules.findings import Finding, degraded, passes
+from rules.errors import ConfigError
+from rules.findings import Finding, State, degraded, in_file, passes
 from rules.lint import check
 from rules.ruleset import RuleSet
 
@@ -140,9 +140,7 @@ class Reload:
             fixed.append("resourceRules")
         if fixed:
             message = "a change takes effect after a restart of the adapter"
-            raise ConfigError(
-                [Problem(severity="error", message=message, path=each) for each in fixed]
-            )
+            raise ConfigError([in_file(State.FAILURE, message, path=each) for each in fixed])
 
     def _report(self) -> None:
         self._reported = self._failure
@@ -171,6 +169,6 @@ def ignore_signal() -> None:
 
 def _first_error(error: ConfigError) -> str:
     """Return the first error in one line, without the warnings; the log has all of them."""
-    first, *others = (each for each in error.problems if each.severity == "error")
+    first, *others = (each for each in error.problems if each.state is State.FAILURE)
     line = str(first).partition("\n")[0]
     return f"{line}; {len(others)} more in the log" if others else line

@@ -24,7 +24,7 @@ from rules.causes.inventory import Inventory
 from rules.causes.reasons import Reason
 from rules.causes.wording import printable
 from rules.errors import RulesError
-from rules.findings import Finding, State
+from rules.findings import NOWHERE, Finding, State
 from rules.kinds import GroupResource
 from rules.query.plan import ExternalPlan, Plan
 from rules.ruleset import CompiledRule, RuleSet
@@ -161,7 +161,7 @@ class CauseCollector:
 
     async def _with_series(self, cause: Finding, ruleset: RuleSet) -> tuple[Finding, ...]:
         """Return a better cause than that a rule has no series, if there is one."""
-        if cause.reason != Reason.NO_SERIES or cause.where is None:
+        if cause.reason != Reason.NO_SERIES or cause.where == NOWHERE:
             return (cause,)
         found = await self.of_rule(ruleset, ruleset.rule_at(cause.where))
         # Of one reason, both are as usual while everything starts.

@@ -27,7 +27,7 @@ ENDED_AFTER = 60.0
 _SWEEP_INTERVAL = 15.0
 _MAX_LINE = 2000
 
-_Identity = tuple[tuple[str, Place | None, State], ...]
+_Identity = tuple[tuple[str, Place, State], ...]
 
 
 @dataclass(slots=True, kw_only=True)

@@ -4,6 +4,7 @@ import pytest
 
 from rules.document import config
 from rules.document.config import NameMapping, OnMissing, Override, ResourceMapping, SeriesFilter
+from rules.findings import State
 
 FULL = """\
 rules:
@@ -37,20 +38,20 @@ resourceRules:
 
 def _errors(text: str | bytes) -> list[str]:
     _, problems = config.parse(text, file="f.yaml")
-    return [str(problem) for problem in problems if problem.severity == "error"]
+    return [str(problem) for problem in problems if problem.state is State.FAILURE]
 
 
 def _warnings(text: str) -> list[str]:
     parsed, problems = config.parse(text, file="f.yaml")
     assert parsed is not None
-    assert not [problem for problem in problems if problem.severity == "error"]
+    assert not [problem for problem in problems if problem.state is State.FAILURE]
     return [str(problem) for problem in problems]
 
 
 def _rule(text: str) -> config.Rule:
     parsed, problems = config.parse(f"rules:\n- {text}\n", file="f.yaml")
     assert parsed is not None
-    assert not [str(problem) for problem in problems if problem.severity == "error"]
+    assert not [str(problem) for problem in problems if problem.state is State.FAILURE]
     return parsed.rules[0]
 
 
@@ -105,7 +106,7 @@ def test_a_problem_has_the_position_of_its_path_or_of_the_nearest_path_above(pat
     parsed, _ = config.parse(FULL, file="f.yaml")
 
     assert parsed is not None
-    problem = parsed.rules[0].where.problem("error", path, "no")
+    problem = parsed.rules[0].where.problem(State.FAILURE, path, "no")
 
     assert str(problem) == f"{position}: error: rules[0].{path}: no"
 
@@ -129,18 +130,18 @@ def test_a_problem_inside_a_text_has_the_position_of_its_character(query, positi
     rule = _rule(f"metricsQuery: {query}")
 
     problem = rule.where.problem(
-        "error", "metricsQuery", "no", offset=rule.metrics_query.index("if")
+        State.FAILURE, "metricsQuery", "no", offset=rule.metrics_query.index("if")
     )
 
-    assert (problem.line, problem.column) == position
+    assert (problem.where.line, problem.where.column) == position
 
 
 def test_a_problem_at_the_end_of_a_text_has_the_position_of_its_end():
     rule = _rule("metricsQuery: '<<if'")
 
-    problem = rule.where.problem("error", "metricsQuery", "no", offset=4)
+    problem = rule.where.problem(State.FAILURE, "metricsQuery", "no", offset=4)
 
-    assert (problem.line, problem.column) == (2, 22)
+    assert (problem.where.line, problem.where.column) == (2, 22)
 
 
 @pytest.mark.parametrize(

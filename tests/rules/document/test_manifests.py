@@ -58,7 +58,9 @@ def find(text):
 
 def problems(found):
     every = [problem for part in found.rules for problem in part.parsed[1]]
-    return [str(each) for each in sorted(every, key=lambda each: (each.line, each.column))]
+    return [
+        str(each) for each in sorted(every, key=lambda each: (each.where.line, each.where.column))
+    ]
 
 
 @pytest.mark.parametrize("text", ["", "rules: []", RULES, "rules: {a: b}", "- x", "{", "a: [b"])

@@ -7,6 +7,7 @@ import pytest
 from rules import ruleset
 from rules.document import config
 from rules.errors import ConfigError
+from rules.findings import State
 from rules.lint import check
 
 RULE = "{seriesQuery: up, metricsQuery: '<<.Series>>{<<.LabelMatchers>>}'"
@@ -32,7 +33,7 @@ sources:
 def problems_of(*texts: str) -> list[str]:
     with pytest.raises(ConfigError) as caught:
         ruleset.load([(f"{number}.yaml", text) for number, text in enumerate(texts)])
-    return [str(problem) for problem in caught.value.problems if problem.severity == "error"]
+    return [str(problem) for problem in caught.value.problems if problem.state is State.FAILURE]
 
 
 def test_every_key_is_parsed():
@@ -167,7 +168,7 @@ def test_a_source_that_two_files_have_is_an_error():
 
 def warnings_of(text: str) -> list[str]:
     loaded = ruleset.load([("a.yaml", text)])
-    return [str(each) for each in check.warnings(loaded) if each.path.startswith("sources")]
+    return [str(each) for each in check.warnings(loaded) if each.where.path.startswith("sources")]
 
 
 def test_a_source_that_no_rule_uses_is_a_warning():

@@ -22,7 +22,8 @@ from pathlib import Path
 from adapter.cli.commands import check_inputs
 from adapter.settings import Source
 from rules import ruleset
-from rules.errors import ConfigError, Problem
+from rules.errors import ConfigError
+from rules.findings import Finding
 from rules.kinds import Kinds
 from rules.lint import check
 from rules.ruleset import CompiledRule, RuleSet
@@ -57,21 +58,22 @@ class Checked:
 
     rules: RuleSet | None
     """None if a server would not start with it."""
-    problems: tuple[Problem, ...]
+    problems: tuple[Finding, ...]
 
     @property
     def every_rule(self) -> tuple[CompiledRule, ...]:
         """The rules, then the external rules."""
         return (*self.rules.rules, *self.rules.external) if self.rules else ()
 
-    def of_rule(self, rule: CompiledRule) -> list[Problem]:
+    def of_rule(self, rule: CompiledRule) -> list[Finding]:
         """Return the problems of one rule."""
         where = rule.config.where
         paths = (where.path, f"{where.path}.")
         return [
             each
             for each in self.problems
-            if each.file == where.file and (each.path == paths[0] or each.path.startswith(paths[1]))
+            if each.where.file == where.file
+            and (each.where.path == paths[0] or each.where.path.startswith(paths[1]))
         ]
 
 
@@ -87,13 +89,13 @@ def checked(name: str) -> Checked:
     return Checked(rules=rules, problems=problems)
 
 
-def predictions(problems: Iterable[Problem]) -> list[set[str]]:
+def predictions(problems: Iterable[Finding]) -> list[set[str]]:
     """Return the observations that the problems of one rule predict, as sets of alternatives."""
     return [
         observations
         for problem in problems
         for phrase, observations in _CONSEQUENCES.items()
-        if phrase in problem.message
+        if phrase in problem.fact
     ]
 
 
@@ -140,7 +142,7 @@ def _origin(name: str) -> str:
 def _lines(name: str, config: Checked, found: Sequence[Observed]) -> Iterable[str]:
     yield f"{name} ({_origin(name)})"
     for problem in config.problems:
-        yield f"  check: {problem.path or 'file'}: {problem.message}"
+        yield f"  check: {problem.where.path or 'file'}: {problem.fact}"
     if config.rules is None:
         yield "  live: does not start"
     for rule, each in zip(config.every_rule, found, strict=True):

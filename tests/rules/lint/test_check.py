@@ -4,6 +4,7 @@ import pytest
 
 from rules import presets, ruleset
 from rules.document.found import HpaTarget
+from rules.findings import State
 from rules.lint import check
 
 QUERY = "sum(<<.Series>>{<<.LabelMatchers>>}) by (<<.GroupBy>>)"
@@ -19,8 +20,8 @@ def _warnings(*rules: str, section: str = "rules") -> list[tuple[str, str]]:
     """The path and message of each warning about these rules."""
     text = f"{section}:\n" + "".join(f"- {rule}\n" for rule in rules)
     problems = check.warnings(ruleset.load([("f.yaml", text)]))
-    assert all(problem.severity == "warning" and problem.line for problem in problems)
-    return [(problem.path, problem.message) for problem in problems]
+    assert all(problem.state is State.WARNING and problem.where.line for problem in problems)
+    return [(problem.where.path, problem.fact) for problem in problems]
 
 
 def test_a_usual_rule_gives_no_warning():
@@ -559,7 +560,7 @@ def _resource_warnings(**changes: str) -> list[tuple[str, str]]:
     memory = ", ".join(f"{key}: {value}" for key, value in RESOURCE_RULE.items())
     text = f"resourceRules: {{window: 1m, cpu: {{{cpu}}}, memory: {{{memory}}}}}"
     problems = check.warnings(ruleset.load([("f.yaml", text)]))
-    return [(problem.path, problem.message) for problem in problems]
+    return [(problem.where.path, problem.fact) for problem in problems]
 
 
 @pytest.mark.parametrize(
@@ -640,7 +641,7 @@ def test_a_warning_about_a_part_of_a_query_has_its_line_and_column():
 
     (warning,) = check.warnings(ruleset.load([("f.yaml", text)]))
 
-    assert (warning.line, warning.column) == (7, 8)
+    assert (warning.where.line, warning.where.column) == (7, 8)
 
 
 _RATIO = _rule(
@@ -653,7 +654,7 @@ _RATIO = _rule(
 def _of_hpas(*targets: HpaTarget, rule: str = _RATIO) -> list[str]:
     """Each warning about an external rule that these targets request."""
     loaded = ruleset.load([("f.yaml", f"externalRules: [{rule}]")])
-    return [each.message for each in check.warnings(loaded, targets)]
+    return [each.fact for each in check.warnings(loaded, targets)]
 
 
 def _target(type_: str, metric: str = "share") -> HpaTarget:

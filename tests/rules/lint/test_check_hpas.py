@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rules.document import manifests
+from rules.findings import State
 from rules.lint import check_hpas
 
 _HPA = """
@@ -48,16 +49,14 @@ ACCEPTED = {
 def _problems(text: str) -> list[tuple[str, str]]:
     found = manifests.find(text.encode(), file="h.yaml")
     assert found is not None
-    return [
-        (each.severity, each.message) for one in found.manifests for each in check_hpas.shape(one)
-    ]
+    return [(each.state, each.fact) for one in found.manifests for each in check_hpas.shape(one)]
 
 
 @pytest.mark.parametrize("words", REFUSED)
 def test_what_the_api_server_refuses_is_an_error(words: str) -> None:
     ((severity, message),) = _problems(REFUSED[words])
 
-    assert severity == "error"
+    assert severity == State.FAILURE
     assert words.strip() in message
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from adapter import settings
 from adapter.cli.commands import check_live
-from rules.errors import Problem
+from rules.findings import Finding
 from rules.ruleset import CompiledRule, RuleSet
 from tests.rules.lint import configurations, live
 from tests.rules.lint.configurations import FOLDER, NAMES, SOURCES, Checked
@@ -48,7 +48,7 @@ def test_each_configuration_has_a_public_source_or_is_listed_as_our_own() -> Non
 @pytest.mark.parametrize("name", NAMES)
 def test_a_configuration_gives_a_warning_for_each_real_fault_only(name: str) -> None:
     config = configurations.checked(name)
-    found = [f"{each.path}: {each.message}".removeprefix(": ") for each in config.problems]
+    found = [f"{each.where.path}: {each.fact}".removeprefix(": ") for each in config.problems]
 
     assert (config.rules is None) == (name in REFUSED)
     expected = FINDINGS.get(name, [])
@@ -102,12 +102,12 @@ def _assert_predicted(config: Checked, rule: CompiledRule, each: Observed) -> No
     assert all(seen & alternatives for alternatives in predicted), f"false alarm: {place}"
 
 
-def _failing(problems: Iterable[Problem]) -> list[str]:
+def _failing(problems: Iterable[Finding]) -> list[str]:
     """Return the rules of which `check --prometheus-url` says that requests fail."""
     phrases = ("returns no value of", "fails for", "no live series has the labels")
     paths = [
-        each.path.rpartition(".")[0]
+        each.where.path.rpartition(".")[0]
         for each in problems
-        if any(phrase in each.message for phrase in phrases)
+        if any(phrase in each.fact for phrase in phrases)
     ]
     return list(dict.fromkeys(paths))

@@ -9,7 +9,8 @@ from collections.abc import Callable
 import pytest
 
 from rules import ruleset
-from rules.errors import ConfigError, Problem
+from rules.errors import ConfigError
+from rules.findings import Finding
 from rules.lint import check, check_sharing
 
 PODS = "{overrides: {namespace: {resource: namespace}, pod: {resource: pod}}}"
@@ -54,7 +55,7 @@ FILES: dict[str, Callable[[int], str]] = {
 }
 
 
-def findings(text: str) -> tuple[Problem, ...]:
+def findings(text: str) -> tuple[Finding, ...]:
     try:
         loaded = ruleset.load([("f.yaml", text)])
     except ConfigError as error:

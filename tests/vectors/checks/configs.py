@@ -16,6 +16,7 @@ from typing import Any
 from rules import mapping, quantity, ruleset
 from rules.document import config
 from rules.errors import ConfigError, RulesError
+from rules.findings import State
 from rules.kinds import Kinds
 from tests.vectors.checks.naming_config import kinds_of
 from tests.vectors.expect import same
@@ -26,7 +27,7 @@ _ADDED = {"aggregate", "onMissing", "onNaN", "freshness", "merge"}
 
 def check(case: Mapping[str, Any], clusters: Mapping[str, Any]) -> None:
     parsed, problems = config.parse(case["yaml"], file="rules.yaml")
-    errors = [str(problem) for problem in problems if problem.severity == "error"]
+    errors = [str(problem) for problem in problems if problem.state is State.FAILURE]
     expected = case.get("error", {}).get("phase")
     if errors or parsed is None:
         same("yaml", expected, "\n".join(errors))
@@ -49,9 +50,9 @@ def _refused(case: Mapping[str, Any]) -> Iterator[str]:
         ruleset.load([("rules.yaml", case["yaml"])])
     except ConfigError as error:
         for problem in error.problems:
-            early = case["accepted"] and problem.message.startswith("unknown template field")
-            if problem.severity == "error" and not early:
-                yield re.split(r"[.\[]", problem.path)[0]
+            early = case["accepted"] and problem.fact.startswith("unknown template field")
+            if problem.state is State.FAILURE and not early:
+                yield re.split(r"[.\[]", problem.where.path)[0]
 
 
 def _unknown_kinds(parsed: config.Config, kinds: Kinds) -> Iterator[str]:

@@ -298,7 +298,7 @@ def test_all_unreadable_files_are_reported(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         rule_files.load(sources)
 
-    assert [problem.message for problem in caught.value.problems] == [
+    assert [problem.fact for problem in caught.value.problems] == [
         "cannot be read: No such file or directory"
     ] * 2
 
@@ -325,7 +325,7 @@ async def test_without_rules_matching_presets_are_chosen_and_logged(
         async with api.serving(tmp_path, server.url, api.manifests(["default/a"]), ()) as served:
             values = await served.pods("default", "duty_cycle_current")
 
-    (warning,) = [each.message for each in caplog.records if "--preset=auto: using" in each.message]
+    (warning,) = [each.fact for each in caplog.records if "--preset=auto: using" in each.fact]
     assert chosen in warning
     assert values == ({"a": 20} if "pod" in lines[0] else {})
 

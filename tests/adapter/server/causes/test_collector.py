@@ -98,8 +98,8 @@ def metrics(relist, clock, registry):
     return CauseCollector(relist.labels, probes=probes, metrics=counts, clock=clock)
 
 
-def cause(reason, fact="because", rule=None):
-    return Finding(reason=reason, fact=fact, where=rule and Place(path=rule))
+def cause(reason, fact="because", rule=""):
+    return Finding(reason=reason, fact=fact, where=Place(path=rule))
 
 
 async def test_metrics_that_are_missing_at_the_same_time_load_the_presets_once(
