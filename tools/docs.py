@@ -108,18 +108,6 @@ rules:
   metricsQuery: sum(<<.Serie>>{<<.LabelMatchers>>}) by (<<.GroupBy>>)
 """
 
-_UNSHARED_RULES = """\
-rules:
-- seriesQuery: queue_length
-  resources: {overrides: {pod: {resource: pod}, namespace: {resource: namespace}}}
-  metricsQuery: sum(<<.Series>>{<<.LabelMatchers>>}) by (<<.GroupBy>>)
-- seriesQuery: queue_usage
-  resources: {overrides: {pod: {resource: pod}, namespace: {resource: namespace}}}
-  metricsQuery: >-
-    sum by (<<.GroupBy>>) (queue_length{<<.LabelMatchers>>})
-    / sum by (<<.GroupBy>>) (queue_limit)
-"""
-
 
 def flags() -> str:
     """Return a table for each group of flags, and one for the flags without effect."""
@@ -338,7 +326,6 @@ PARTS: Mapping[str, Mapping[str, Callable[[], str]]] = {
         "servers": servers,
     },
     "docs/backends.md": {
-        "scope": lambda: check_output(_UNSHARED_RULES),
         "backends": backends,
     },
     "docs/security.md": {"limits": object_limits},
