@@ -255,7 +255,7 @@ def backends() -> str:
         for each in BACKENDS.values()
     )
     header = ("Backend", "Right answers", "Age of a value", "Partial answers", "Limits", "Set")
-    return _table(header, rows)
+    return _table(header, _grouped(rows))
 
 
 def reasons() -> str:
