@@ -103,6 +103,7 @@ class Autoscaler:
 
     namespace: str
     name: str
+    uid: str = ""
     target: Reference
     minimum: int
     maximum: int
@@ -163,6 +164,7 @@ def autoscaler(document: Document) -> Autoscaler:
     return Autoscaler(
         namespace=metadata["namespace"],
         name=metadata["name"],
+        uid=metadata.get("uid", ""),
         target=reference(spec["scaleTargetRef"]),
         minimum=spec.get("minReplicas", 1),
         maximum=spec["maxReplicas"],

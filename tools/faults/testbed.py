@@ -139,7 +139,7 @@ class Testbed:
         folder: Path,
         healthy: Prometheus,
         gate: Gate,
-        record: Callable[[Fault], contextlib.AbstractContextManager[None]],
+        record: Callable[[Fault, str], contextlib.AbstractContextManager[None]],
     ) -> None:
         self.plane = plane
         self._record = record
@@ -231,7 +231,7 @@ class Testbed:
             self._apply(hpa("web", fault))
             seeded.callback(self.plane.admin.call, "DELETE", f"{_HPAS}/web")
             condition = self._condition(fault)
-            with self._record(fault):
+            with self._record(fault, str(self.plane.kubeconfig)):
                 outputs = Outputs(
                     condition=condition,
                     doctor=self._program("doctor"),
@@ -455,7 +455,7 @@ def _now() -> dt.datetime:
     return dt.datetime.now(dt.UTC)
 
 
-def not_recorded(_fault: Fault) -> contextlib.AbstractContextManager[None]:
+def not_recorded(_fault: Fault, _kubeconfig: str) -> contextlib.AbstractContextManager[None]:
     """Record nothing."""
     return contextlib.nullcontext()
 
@@ -464,11 +464,11 @@ def not_recorded(_fault: Fault) -> contextlib.AbstractContextManager[None]:
 def running(
     plane: ControlPlane,
     folder: Path,
-    record: Callable[[Fault], contextlib.AbstractContextManager[None]] = not_recorded,
+    record: Callable[[Fault, str], contextlib.AbstractContextManager[None]] = not_recorded,
 ) -> Iterator[Testbed]:
     """Install the adapter, and run Prometheus behind a gate.
 
-    What the commands read of a fault is read within `record(fault)`.
+    What the commands read of a fault is read within `record(fault, kubeconfig)`.
     """
     with contextlib.ExitStack() as stack:
         # Samples of 930 s ago are written while newer ones are.

@@ -1,4 +1,4 @@
-"""What `doctor` and `explain hpa` read of an installation with a fault, and what they print.
+"""What `doctor`, `explain hpa` and the console read of a faulty installation, and what they print.
 
 `python -m tools.faults --write` records it in a real control plane.
 """
@@ -15,12 +15,14 @@ from unittest import mock
 import time_machine
 
 from tools.faults.seeds import FAULTS, Fault
-from tools.golden import exchanges, run
+from tools.golden import console, exchanges, run
 from tools.golden.exchanges import KUBERNETES, Recording
 
 _HERE = Path(__file__).parents[2] / "tests" / "golden"
 _HOST = "127.0.0.1"
 _COMMANDS = (("doctor",), ("explain", "hpa", "default/web"))
+_PAGES = ("exporter stopped", "counter as gauge")
+"""Faults whose page of the console is held: without a value, and with one."""
 TITLES = {f"cluster: {each.title}": each for each in FAULTS}
 
 
@@ -31,12 +33,17 @@ def path_of(fault: Fault) -> Path:
 
 
 @contextlib.contextmanager
-def record(fault: Fault) -> Iterator[None]:
-    """Record what the commands read until the context ends."""
+def record(fault: Fault, kubeconfig: str) -> Iterator[None]:
+    """Record what the commands read until the context ends, and what the console reads."""
     at = time.time()
     with exchanges.recorded({}, names={_HOST: KUBERNETES}) as recorder:
         yield
+        list(console.lines(kubeconfig, page=_page(fault)))
     recorder.recording(at).save(path_of(fault))
+
+
+def _page(fault: Fault) -> tuple[str, str] | None:
+    return ("default", "web") if fault.title in _PAGES else None
 
 
 def section(title: str) -> str:
@@ -57,5 +64,7 @@ def section(title: str) -> str:
             for each in _COMMANDS
             for line in run.command(*each, f"--kubeconfig={kubeconfig}")
         ]
+        shown = console.lines(str(kubeconfig), page=_page(TITLES[title]))
+        lines += map(run.normalized, shown)
     assert not missing, f"{title}: record it again; there is no answer to {missing[:3]}"
     return "\n".join((f"=== {title}", *lines, "\n"))

@@ -35,8 +35,8 @@ from adapter.clients.transport import Transport
 
 PROMETHEUS, KUBERNETES = "prometheus.example", "kubernetes.example"
 """Hosts of the recorded Prometheus and API server."""
-_VOLATILE = frozenset(("start", "end", "time", "timeout", "step"))
-"""Parameters that differ from run to run."""
+_VOLATILE = frozenset(("start", "end", "time", "timeout", "step", "limit"))
+"""Parameters that differ from run to run, or from client to client."""
 _KEPT = frozenset(("content-type", "warning", "retry-after"))
 """Headers that clients read."""
 _LARGE = 400
@@ -129,6 +129,7 @@ def recorded(
 ) -> Iterator[Recorder]:
     """Record the requests to the hosts in `servers`, which are sent to the URLs beside them.
 
+    Watches are sent, but not recorded.
     Requests to the hosts in `names` are sent as they are, and recorded as those to these names.
     """
     recorder, send = Recorder(), Transport.send
@@ -138,7 +139,7 @@ def recorded(
         self: Transport, method: str, url: yarl.URL, **options: Any
     ) -> AsyncIterator[Any]:
         host = url.host or ""
-        if host not in {*servers, *names}:
+        if host not in {*servers, *names} or "watch" in url.query:
             async with send(self, method, url, **options) as response:
                 yield response
             return
@@ -152,7 +153,9 @@ def recorded(
             async with send(sender, method, moved, **options) as response:
                 body = await response.read()
                 headers = {
-                    name: text for name, text in response.headers.items() if name.lower() in _KEPT
+                    name: _FOLDER.sub("", text)
+                    for name, text in response.headers.items()
+                    if name.lower() in _KEPT
                 }
                 status = response.status
         except (TimeoutError, asyncio.CancelledError):
@@ -182,7 +185,8 @@ def replayed(
     """Answer requests as recorded; yield those for which there is no answer.
 
     `names` are the hosts of such requests, each with its name in the recording. A request that had
-    no answer in time times out at once, or only when its client gives up, if `hangs`.
+    no answer in time times out at once, or only when its client gives up, if `hangs`. A watch has
+    no event, and does not end.
     """
     answers: dict[str, list[Exchange]] = defaultdict(list)
     for each in recording.exchanges:
@@ -199,6 +203,9 @@ def replayed(
         if (url.host or "") not in names:
             async with send(self, method, url, **options) as response:
                 yield response
+            return
+        if "watch" in url.query:
+            yield _response(Exchange(request="", status=200), ends=False)
             return
         key = _key(method, url.with_host(names[url.host or ""]), options)
         known = answers.get(key) or [*always]
@@ -262,8 +269,8 @@ def _without_managed_fields(value: Any) -> Any:
     return [*map(_without_managed_fields, value)] if isinstance(value, list) else value
 
 
-def _response(exchange: Exchange) -> Any:
-    """Return what the clients use of an aiohttp.ClientResponse."""
+def _response(exchange: Exchange, *, ends: bool = True) -> Any:
+    """Return what the clients use of an aiohttp.ClientResponse; one that ends, or never does."""
     text = exchange.body
     body = base64.b64decode(text[7:]) if text.startswith("base64:") else text.encode()
     headers: multidict.CIMultiDict[str] = multidict.CIMultiDict(exchange.headers)
@@ -271,6 +278,8 @@ def _response(exchange: Exchange) -> Any:
     async def chunks(*_: int) -> AsyncIterator[bytes]:
         if body:
             yield body
+        if not ends:
+            await asyncio.sleep(_FOREVER)
 
     async def read(size: int = -1) -> bytes:
         return body if size < 0 else body[:size]

@@ -158,8 +158,8 @@ class Views:
         """Return one autoscaler: its decision, history, Events and queries."""
         key = f"{namespace}/{name}"
         explained = await self._explain(namespace, name)
-        events = await self._events(namespace, name)
         hpa = explained.observed.hpa
+        events = await self._events(hpa)
         samples, source = await self._history(hpa, events)
         points = [
             {
@@ -472,12 +472,15 @@ class Views:
 
         return cast("Document", await self._cached(f"explanation {request}", load))
 
-    async def _events(self, namespace: str, name: str) -> Sequence[Document]:
-        """Return the Events of an autoscaler, newest first; one that says why if there are none."""
-        selector = f"involvedObject.kind=HorizontalPodAutoscaler,involvedObject.name={name}"
+    async def _events(self, hpa: Autoscaler) -> Sequence[Document]:
+        """Return the Events of an autoscaler, newest first; one that says why if there are none.
+
+        Those of a former autoscaler of the same name have another uid.
+        """
+        selector = f"involvedObject.kind=HorizontalPodAutoscaler,involvedObject.uid={hpa.uid}"
         try:
             listed = await self._kube.get(
-                _EVENTS.format(namespace), {"fieldSelector": selector, "limit": "500"}
+                _EVENTS.format(hpa.namespace), {"fieldSelector": selector, "limit": "500"}
             )
         except errors.BackendError as error:
             return [_event({"reason": "Unreadable", "message": str(error), "type": "Warning"})]
