@@ -14,7 +14,7 @@ from adapter.cli.doctor.client import CannotTellError, connected
 from adapter.settings.cluster import kubeconfig_of_user
 from adapter.settings.flag import Group, flag
 from adapter.settings.flag_types import STRING, choice
-from rules.causes import explanation_document
+from rules.causes import explanation_text
 
 _VALUES, _NO_VALUE, _CANNOT_TELL = 0, 1, 2
 _OUTCOMES = {"values": _VALUES, "noValue": _NO_VALUE}
@@ -83,7 +83,7 @@ def main(argv: Sequence[str]) -> int:
     try:
         return asyncio.run(_run(options, parts, "" if where == _HPA else metric))
     except CannotTellError as error:
-        print(explanation_document.last_line(f"cannot tell: {error}"))
+        print(explanation_text.last_line(f"cannot tell: {error}"))
         return _CANNOT_TELL
 
 
@@ -109,6 +109,6 @@ async def _run(options: _Options, parts: Sequence[str], metric: str) -> int:
     if as_json:
         print(json.dumps(document, indent=2))
     else:
-        for line in explanation_document.lines(document):
+        for line in explanation_text.lines(document):
             print(line)
     return _OUTCOMES.get(document["outcome"], _CANNOT_TELL)

@@ -15,7 +15,7 @@ from adapter.clients import detection, sources
 from adapter.settings.flag import Group, flag
 from adapter.settings.flag_types import choice
 from rules import presets
-from rules.causes.explanation_document import wrapped
+from rules.causes.explanation_text import wrapped
 from rules.errors import ConfigError
 from rules.exporters import detect
 from rules.findings import Finding

@@ -22,7 +22,7 @@ from adapter.cli.doctor.client import CannotTellError, Client
 from adapter.clients import detection
 from adapter.clients.kubernetes import Kube
 from adapter.clients.prometheus import Prometheus
-from rules.causes import explanation_document
+from rules.causes import explanation_text
 from rules.exporters import detect
 from rules.findings import Finding, State
 from rules.hpa import reading, replay_report
@@ -284,7 +284,7 @@ class Views:
             title=f"{metric} of {resource}",
             template="metric.html",
             document={**explained, "autoscalers": [each.key for each in users]},
-            lines=list(explanation_document.lines(explained)),
+            lines=list(explanation_text.lines(explained)),
             more={"metric": metric, "resource": resource, "namespace": namespace},
         )
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from adapter.cli.doctor.client import NO_ANSWER, CannotTellError, Client
-from rules.causes import explanation_document
+from rules.causes import explanation_text
 from rules.errors import UnreadableError
 from rules.hpa import decision, reading, report
 from rules.hpa.reading import Observation
@@ -43,7 +43,7 @@ class Explained:
         """Yield the lines of the text; the last is the verdict."""
         for line in _lines(self.observed, self.decided, self.explanations):
             yield escaped(line, keep="\n")
-        yield explanation_document.last_line(self.verdict)
+        yield explanation_text.last_line(self.verdict)
 
 
 async def explain(client: Client, namespace: str, name: str) -> Explained:
@@ -91,9 +91,9 @@ def _lines(
 ) -> Iterator[str]:
     for line in report.lines(observed, decided):
         text = line.lstrip()
-        yield from explanation_document.wrapped(" " * (len(line) - len(text)), text)
+        yield from explanation_text.wrapped(" " * (len(line) - len(text)), text)
     for index, document in explanations.items():
         if "kind" in document:
             yield f"Why metric {index + 1} has no value"
-            *steps, _ = explanation_document.lines(document)
+            *steps, _ = explanation_text.lines(document)
             yield from steps

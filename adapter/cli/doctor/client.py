@@ -13,7 +13,7 @@ from typing import Any
 from adapter import errors
 from adapter.clients.kubernetes import Kube
 from rules import metrics_apis
-from rules.causes import explanation_document
+from rules.causes import explanation_text
 from rules.errors import UnreadableError
 from rules.hpa import reading, report, sums
 from rules.hpa.reading import Failure, Observation, Reply, Request, Steps, T
@@ -103,7 +103,7 @@ class Client:
         group = request.path.split("/")[2]
         if isinstance(reply, Failure):
             raise CannotTellError(_problem(reply, group))
-        if reply.get("kind") != explanation_document.KIND:
+        if reply.get("kind") != explanation_text.KIND:
             raise CannotTellError(
                 f"{group} is served by a program that does not explain: another adapter, or an "
                 f"older gpu-metrics-adapter. {_DOCTOR}"

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from rules.causes import explanation, explanation_document
+from rules.causes import explanation, explanation_document, explanation_text
 from rules.causes.explanation import Asked, Explanation, QueryFacts, RuleFacts
 from rules.causes.reasons import Reason
 from rules.findings import Finding
@@ -304,7 +304,7 @@ def test_the_verdict_is_one_sentence_and_what_to_do(found, outcome, verdict) -> 
 def test_the_text_has_each_step_and_ends_with_the_verdict() -> None:
     document = explanation_document.document(explained(causes=(NAN,)))
 
-    assert list(explanation_document.lines(document)) == [
+    assert list(explanation_text.lines(document)) == [
         "metric    duty_cycle of pods/*",
         "namespace default",
         "selector  app=bert",
@@ -333,7 +333,7 @@ def test_the_text_of_a_failed_query_has_its_error_and_long_text_is_wrapped() -> 
     )
     document = explanation_document.document(explained(queries=(failed,), objects=names))
 
-    lines = list(explanation_document.lines(document))
+    lines = list(explanation_text.lines(document))
     assert "  source  long-term" in lines
     assert "  error   bad_data: parse error" in lines
     assert "objects   99 objects, the first 10: bert-intent-detection-0" in "\n".join(lines)
@@ -343,7 +343,7 @@ def test_the_text_of_a_failed_query_has_its_error_and_long_text_is_wrapped() -> 
 def test_samples_of_other_objects_are_only_counted() -> None:
     document = explanation_document.document(explained(queries=(facts(other_samples=2),)))
 
-    lines = list(explanation_document.lines(document))
+    lines = list(explanation_text.lines(document))
     assert document["queries"][0]["otherSamples"] == 2
     assert "  result  1 sample; not shown: 2 of other objects" in lines
 
@@ -353,7 +353,7 @@ def test_a_label_cannot_control_the_terminal() -> None:
     samples = explanation.first([Sample({"pod": hostile}, 1.0, 0.0)])
     document = explanation_document.document(explained(queries=(facts(samples=samples),)))
 
-    lines = list(explanation_document.lines(document))
+    lines = list(explanation_text.lines(document))
     assert r"          {pod=a\x1b[2J\u202eb\nVERDICT: fine} 1.0" in lines
 
 
