@@ -47,58 +47,6 @@ async def read(served, path):
     return json.loads(await body(served, path))
 
 
-def test_every_group_and_version_has_a_path(served):
-    assert served.paths == (
-        "/apis",
-        "/apis/custom.metrics.k8s.io",
-        "/apis/custom.metrics.k8s.io/v1beta1",
-        "/apis/custom.metrics.k8s.io/v1beta2",
-    )
-
-
-async def test_a_group_lists_its_versions_and_prefers_the_first(served):
-    group = await read(served, "/apis/custom.metrics.k8s.io")
-
-    assert list(group) == ["kind", "apiVersion", "name", "versions", "preferredVersion"]
-    assert [version["version"] for version in group["versions"]] == ["v1beta1", "v1beta2"]
-    assert group["preferredVersion"]["groupVersion"] == "custom.metrics.k8s.io/v1beta1"
-
-
-async def test_the_group_list_has_no_api_version_and_no_host(served):
-    groups = await read(served, "/apis")
-
-    assert list(groups) == ["kind", "groups"]
-    assert groups["groups"][0]["serverAddressByClientCIDRs"] == [
-        {"clientCIDR": "0.0.0.0/0", "serverAddress": ":6443"}
-    ]
-
-
-@pytest.mark.parametrize("version", ["v1beta1", "v1beta2"])
-async def test_a_version_lists_all_metrics_sorted(served, version):
-    listed = await read(served, f"/apis/custom.metrics.k8s.io/{version}")
-
-    assert listed["groupVersion"] == f"custom.metrics.k8s.io/{version}"
-    assert [resource["name"] for resource in listed["resources"]] == [
-        "deployments.apps/a",
-        "deployments.apps/b",
-        "pods/a",
-        "pods/b",
-    ]
-    assert listed["resources"][2] == {
-        "name": "pods/a",
-        "singularName": "",
-        "namespaced": True,
-        "kind": "MetricValueList",
-        "verbs": ["get"],
-    }
-
-
-async def test_an_empty_catalog_is_an_empty_list(current, served):
-    current.catalog = Catalog.empty()
-
-    assert (await read(served, "/apis/custom.metrics.k8s.io/v1beta1"))["resources"] == []
-
-
 async def test_a_document_is_encoded_once_per_catalog(current, served):
     path = "/apis/custom.metrics.k8s.io/v1beta1"
     first = await body(served, path)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 
 import pytest
@@ -41,18 +40,6 @@ def endpoints(registry, *ready, live=(), public=False):
 async def get(served, target):
     path, _, query = target.partition("?")
     return await served.answer(request_info.parse(path, query))
-
-
-@pytest.mark.parametrize("probe", ["healthz", "livez", "readyz"])
-async def test_a_passing_probe_answers_ok(registry, probe):
-    answer = await get(endpoints(registry, ("rules", passing)), f"/{probe}")
-
-    assert (answer.status, answer.body, answer.content_type) == (
-        200,
-        b"ok",
-        "text/plain; charset=utf-8",
-    )
-    assert answer.headers == {"X-Content-Type-Options": "nosniff"}
 
 
 async def test_a_failing_probe_lists_all_checks_without_the_reason(registry, caplog):
@@ -218,19 +205,6 @@ async def test_few_unknown_names_are_repeated(registry):
     assert len(answer.body) < 20 * 4 * 1024 + 1000
 
 
-@pytest.mark.parametrize(
-    "path", ["/", "/index.html", "/nope", "/healthz/", "/readyz/nope", "", "*"]
-)
-async def test_the_index_lists_all_paths_sorted(registry, path):
-    answer = await get(endpoints(registry, ("rules", passing)), path)
-
-    assert answer.status == (200 if path in {"/", "/index.html"} else 404)
-    assert answer.body.startswith(b'{\n  "paths": [\n    "/apis",\n')
-    paths = json.loads(answer.body)["paths"]
-    assert paths == sorted(paths)
-    assert {"/metrics", "/version", "/readyz/rules", "/livez/ping", *API} <= set(paths)
-
-
 async def test_metrics_are_those_of_the_registry(registry):
     Counter("answers", "how many", registry=registry).inc()
 
@@ -238,11 +212,3 @@ async def test_metrics_are_those_of_the_registry(registry):
 
     assert b"answers_total 1.0\n" in answer.body
     assert answer.gzip_threshold == 0
-
-
-def test_version_is_this_programs_version():
-    document = json.loads(health.version().body)
-
-    assert document["gitVersion"].startswith("v")
-    assert document["gitVersion"].startswith(f"v{document['major']}.{document['minor']}.")
-    assert health.version().body.startswith(b'{\n  "major"')

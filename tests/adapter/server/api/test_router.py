@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import dataclasses
 import json
-from datetime import UTC, datetime
 
 import pytest
 from hypothesis import given
@@ -16,8 +15,6 @@ from adapter import errors
 from adapter.server.apimachinery import encoding
 from adapter.server.apimachinery.call import EVERYBODY, UNKNOWN
 from adapter.server.http import server
-from adapter.server.tls import context as tls
-from certs.issue import issue_temporary
 from rules import ruleset
 from rules.kinds import PODS, Kinds
 from rules.query import catalog as catalogs
@@ -311,16 +308,6 @@ async def test_the_handler_is_cancelled_when_the_client_disconnects():
 
         async with asyncio.timeout(5):
             await stopped.wait()
-
-
-async def test_a_listener_reports_its_url(caplog):
-    context = tls.context(issue_temporary(("127.0.0.1",), now=datetime.now(UTC)))
-    listener = server.Listener(build_router(), "::1", 0, ssl_context=context)
-    assert listener.url == "https://[::1]:0"
-    listener.start()
-    assert listener.port > 0
-    assert listener.url == f"https://[::1]:{listener.port}"
-    await listener.close()
 
 
 @pytest.mark.parametrize("shared", [True, False])

@@ -142,18 +142,6 @@ async def test_requested_groups_replace_the_default_groups(requested, groups):
     assert (await Cluster("*").impersonate(requested)).groups == groups
 
 
-async def test_a_refusal_has_kubernetes_wording():
-    refusal = await Cluster().refuse(JANE)
-
-    assert (refusal.code, refusal.message) == (
-        403,
-        (
-            'users "jane" is forbidden: User "requester" cannot impersonate resource "users" '
-            'in API group "" at the cluster scope: no RBAC'
-        ),
-    )
-
-
 async def test_a_failed_review_refuses_and_is_logged(caplog):
     cluster = Cluster("*")
     cluster.failure = errors.Unreachable("secret host")

@@ -8,13 +8,12 @@ import dataclasses
 import pytest
 
 from adapter import errors
-from adapter.server.api.groups import GROUPS, custom, group, question
-from adapter.server.api.groups.group import Backend, Resource
-from adapter.server.apimachinery import encoding, request_info
+from adapter.server.api.groups import custom, group, question
+from adapter.server.api.groups.group import Backend
+from adapter.server.apimachinery import request_info
 from adapter.server.apimachinery.negotiation import UNCHANGED
 from rules import ruleset
 from rules.causes.reasons import Reason
-from rules.errors import AmbiguousSampleError
 from rules.findings import State
 from rules.kinds import ApiGroup, ApiResource, GroupResource, Kinds
 from rules.query import catalog as catalogs
@@ -176,12 +175,6 @@ def values_of(document):
 )
 async def test_each_route_answers_for_its_objects(backend, path, values):
     assert values_of(await answer(backend, path)) == values
-
-
-async def test_items_are_in_the_order_of_the_object_list(backend):
-    document = await answer(backend, "/namespaces/default/pods/*/gpu_util")
-
-    assert list(values_of(document)) == ["b", "a"]
 
 
 @pytest.mark.parametrize(
@@ -476,39 +469,6 @@ async def test_the_field_selector_can_name_the_object(backend):
 
 
 @pytest.mark.parametrize(
-    ("selector", "in_answer"),
-    [
-        ("", None),
-        ("code%3D200", {"matchLabels": {"code": "200"}}),
-        (
-            "code!%3D500",
-            {"matchExpressions": [{"key": "code", "operator": "NotIn", "values": ["500"]}]},
-        ),
-    ],
-)
-async def test_the_metric_selector_selects_series_and_is_part_of_the_answer(
-    backend, evaluation, selector, in_answer
-):
-    path, query = "/namespaces/default/pods/a/gpu_util", f"metricLabelSelector={selector}"
-
-    new = await answer(backend, path, query)
-    old = await answer(backend, path, query, version="v1beta1")
-
-    assert new["items"][0]["metric"] == {"name": "gpu_util", "selector": in_answer}
-    assert old["items"][0]["selector"] == in_answer
-    assert evaluation.calls[0].selector.empty is (in_answer is None)
-
-
-@pytest.mark.parametrize(
-    "path", ["/namespaces/default/", "/namespaces/default/pods", "/namespaces/default/metrics/"]
-)
-async def test_a_route_without_a_metric_is_an_invalid_path(backend, path):
-    error = await error_of(backend, path)
-
-    assert (error.code, error.message) == (400, "invalid request path")
-
-
-@pytest.mark.parametrize(
     ("path", "message"),
     [
         ("/namespaces/default/bogus/*/gpu_util", "unable to list matching resources"),
@@ -541,18 +501,6 @@ async def test_a_kind_stays_unknown_if_discovery_fails(backend, objects, caplog)
 
     assert error.message == "the server could not find the metric gpu_util for pods"
     assert "no route" in caplog.text
-
-
-@pytest.mark.parametrize(
-    "failure", [errors.Unreachable("no route"), AmbiguousSampleError("two samples for pod a")]
-)
-async def test_a_failed_evaluation_is_an_internal_error(backend, evaluation, failure):
-    evaluation.failure = failure
-
-    error = await error_of(backend, "/namespaces/default/pods/*/gpu_util")
-
-    assert error.message == "Internal error occurred: unable to fetch metrics"
-    assert error.__cause__ is failure
 
 
 @pytest.fixture
@@ -666,7 +614,8 @@ async def test_a_deployment_without_pods_gets_404_with_the_cause(
 
     assert error.code == 404
     (cause,) = error.causes
-    assert (cause.reason, cause.sentence[-len(sentence) :]) == (Reason.NO_OBJECT, sentence)
+    assert cause.reason == Reason.NO_OBJECT
+    assert sentence in cause.sentence
     assert evaluation.calls == []
 
 
@@ -731,62 +680,3 @@ def test_routes(path, found):
     info = request_info.parse(f"/apis/custom.metrics.k8s.io/v1beta2{path}")
 
     assert custom.routes(info.below_version) is found
-
-
-def test_discovery_lists_each_metric_of_each_resource(backend):
-    listed = custom.resources(backend.generation.catalog)
-
-    assert (
-        Resource(
-            name="deployments.apps/gpu_util",
-            namespaced=True,
-            kind="MetricValueList",
-        )
-        in listed
-    )
-    assert {entry.name: entry.namespaced for entry in listed}["nodes/gpu_util"] is False
-
-
-def test_the_group_is_served():
-    assert custom in GROUPS
-
-
-@pytest.mark.parametrize(
-    ("version", "item"),
-    [
-        (
-            "v1beta1",
-            (
-                b'"metricName":"gpu_util","timestamp":"1970-01-01T00:01:40Z","value":"1",'
-                b'"selector":null}'
-            ),
-        ),
-        (
-            "v1beta2",
-            (
-                b'"metric":{"name":"gpu_util","selector":null},'
-                b'"timestamp":"1970-01-01T00:01:40Z","value":"1"}'
-            ),
-        ),
-    ],
-)
-async def test_values_have_the_form_of_their_version(backend, version, item):
-    document = await answer(backend, "/namespaces/default/pods/a/gpu_util", version=version)
-
-    assert encoding.encode(document) == (
-        b'{"kind":"MetricValueList","apiVersion":"custom.metrics.k8s.io/'
-        + version.encode()
-        + b'","metadata":{},"items":[{"describedObject":{"kind":"Pod","namespace":"default",'
-        b'"name":"a","apiVersion":"/v1"},' + item + b"]}\n"
-    )
-
-
-async def test_object_references_have_group_and_version(backend):
-    document = await answer(backend, "/namespaces/default/deployments.apps/d/gpu_util")
-
-    assert document["items"][0]["describedObject"] == {
-        "kind": "Deployment",
-        "namespace": "default",
-        "name": "d",
-        "apiVersion": "apps/v1",
-    }

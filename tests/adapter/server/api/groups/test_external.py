@@ -7,7 +7,6 @@ import json
 import pytest
 
 from adapter import errors
-from adapter.server.api.groups import GROUPS, external
 from rules import ruleset
 from rules.kinds import Kinds
 from rules.query import catalog as catalogs
@@ -105,17 +104,6 @@ async def test_each_sample_is_an_item_with_sorted_labels_and_its_own_time(get):
 
 
 @pytest.mark.parametrize(
-    ("metric", "labels"),
-    [("Cluster_Total", {}), ("CLUSTER_total", None)],
-    ids=["no labels", "scalar"],
-)
-async def test_labels_of_a_scalar_are_null_and_of_a_sum_empty(get, metric, labels):
-    _, document = await get(f"{GROUP}/namespaces/team/{metric}")
-
-    assert [item["metricLabels"] for item in document["items"]] == [labels]
-
-
-@pytest.mark.parametrize(
     ("target", "promql"),
     [
         (QUEUE, 'queue_length{ns="team"}'),
@@ -161,15 +149,6 @@ async def test_a_metric_matches_by_name_then_ignoring_case(get, evaluation, requ
     assert [item["metricName"] for item in document["items"]] == [requested]
 
 
-async def test_a_metric_without_series_is_an_empty_list(get, evaluation):
-    evaluation.external = {}
-
-    status, document = await get(QUEUE)
-
-    assert (status, document["items"]) == (200, [])
-    assert len(evaluation.calls) == 1
-
-
 @pytest.mark.parametrize(
     ("target", "message"),
     [
@@ -213,19 +192,6 @@ async def test_other_paths_are_not_routes(get, path):
 
     assert (status, document["details"]) == (404, {})
     assert document["message"] == "the server could not find the requested resource"
-
-
-@pytest.mark.parametrize("query", ["watch", "watch=1", "watch=true&resourceVersionMatch=Exact"])
-async def test_watches_are_not_supported(get, evaluation, query):
-    status, document = await get(f"{QUEUE}?{query}")
-
-    assert status == 405
-    assert document["message"] == (
-        'watch is not supported on resources of kind "*.external.metrics.k8s.io"'
-    )
-    assert document["reason"] == "MethodNotAllowed"
-    assert document["details"] == {"group": "external.metrics.k8s.io", "kind": "*"}
-    assert evaluation.calls == []
 
 
 @pytest.mark.parametrize(
@@ -398,10 +364,6 @@ async def test_the_group_is_served_without_rules(evaluation):
 
     assert (listed.status, json.loads(listed.body)["resources"]) == (200, [])
     assert asked.status == 404
-
-
-def test_the_group_is_served():
-    assert external in GROUPS
 
 
 @pytest.mark.parametrize(

@@ -173,12 +173,6 @@ async def test_a_pod_with_a_value_that_is_not_finite_is_left_out_and_the_cause_s
     assert "NotFinite: 1 of 2 pods in namespace a has no memory: x." in warning
 
 
-async def test_a_node_without_usage_is_not_found(get):
-    status, document, _ = await get(f"{GROUP}/nodes/n2")
-
-    assert (status, document["message"]) == (404, 'nodemetrics.metrics.k8s.io "n2" not found')
-
-
 @pytest.mark.parametrize(
     ("failure", "warning"),
     [
