@@ -200,20 +200,6 @@ async def test_one_namespace_one_pod_and_a_selector_give_the_same_usage(
     assert pod["containers"] == everywhere["ml", "train-x"]
 
 
-async def test_discovery_has_the_group(served: tuple[Api, Mapping[str, str]]) -> None:
-    server, _ = served
-
-    _, document = await server.get(GROUP)
-
-    assert [
-        (each["name"], each["kind"], each["namespaced"], each["verbs"])
-        for each in document["resources"]
-    ] == [
-        ("nodes", "NodeMetrics", False, ["get", "list"]),
-        ("pods", "PodMetrics", True, ["get", "list"]),
-    ]
-
-
 async def test_readyz_says_whether_the_queries_fail(served: tuple[Api, Mapping[str, str]]) -> None:
     server, _ = served
     await server.get(f"{GROUP}/pods")

@@ -158,33 +158,6 @@ async def test_a_metric_without_query_is_not_found(served: Api, metric: str) -> 
     assert document["message"].startswith(f"{original}: ")
 
 
-@pytest.mark.parametrize(
-    ("selector", "names"),
-    [
-        ("model=x", {"a", "c.d"}),
-        ("model==y", {"a"}),
-        ("model!=x", {"a"}),
-        ("model in (x,y)", {"a", "c.d"}),
-        ("model notin (x)", {"a"}),
-        ("model", {"a", "c.d"}),
-        ("!model", set()),
-        ("model=y,gpu=1", {"a"}),
-        ("app.kubernetes.io/name", None),
-    ],
-)
-async def test_metric_selectors_select_series_with_every_operator(
-    served: Api, selector: str, names: set[str] | None
-) -> None:
-    path = f"{GROUP}/namespaces/default/pods/*/gpu_util?metricLabelSelector={selector}"
-
-    status, document = await served.get(path.replace(" ", "%20"))
-
-    if names is None:  # this Prometheus does not support UTF-8 label names
-        assert status == 500
-    else:
-        assert {item["describedObject"]["name"] for item in document["items"]} == names
-
-
 async def test_an_object_name_is_not_a_regular_expression(served: Api) -> None:
     assert await served.pods("default", "gpu_util", "c.d") == {"c.d": 5}
 

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 import threading
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -28,10 +25,6 @@ from rules.query import catalog as catalogs
 from rules.query import plan as plans
 from rules.query.catalog import Listing, Series
 from rules.selectors import selectors
-from tools.presets import api
-from tools.presets.api import GROUP
-from tools.real import prometheus
-from tools.real.prometheus import Prometheus
 from tools.waiting import Clock, until
 
 PODS = GroupResource("", "pods")
@@ -349,83 +342,3 @@ async def test_a_log_line_is_truncated(metrics, caplog):
     metrics.log_causes(SUBJECT, [cause(Reason.NO_QUERY, "x" * 100_000)])
 
     assert len(messages(caplog)[0]) < 2100
-
-
-@pytest.fixture(scope="module")
-def scraped(real_servers: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
-    with prometheus.run(tmp_path_factory.mktemp("prometheus")) as server:
-        server.put(
-            'DCGM_FI_DEV_GPU_TEMP{UUID="u",namespace="default",pod="bert-0",Hostname="n"} 60',
-            'DCGM_FI_DEV_GPU_UTIL{UUID="u",k8s_ns="default",k8s_pod="bert-0",Hostname="n"} 22',
-        )
-        yield server
-
-
-CAUSES = {
-    "no rule": (
-        "queue_depth",
-        "NoRule",
-        r"no rule produces a metric named queue_depth \(9 loaded\)\. Add a rule, or use a name .*",
-    ),
-    "wrong name": (
-        "temperature_celcius_current",
-        "WrongName",
-        r"no rule produces .*; did you mean temperature_celsius_current \(of .*, pods\).*\?",
-    ),
-    "a series name": (
-        "DCGM_FI_DEV_GPU_TEMP",
-        "WrongName",
-        r"no .*; that is the name of a series, which rules\[5\] .* exposes as temperature_cel.*",
-    ),
-    "no series": (
-        "memory_used_bytes_current",
-        "NoSeries",
-        r"rules\[2\] \(preset gpu-dcgm:\d+\): .* has no series of `DCGM_FI_DEV_FB_USED`, .*",
-    ),
-    "labels missing": (
-        "duty_cycle_current",
-        "LabelsMissing",
-        r".* expected exported_pod, pod_name, pod; found Hostname, UUID, k8s_ns, k8s_pod\. .*",
-    ),
-}
-
-
-async def test_each_cause_with_a_real_prometheus(
-    scraped: Prometheus, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    pods = api.manifests(["default/bert-0"])
-    async with api.serving(tmp_path, scraped.url, pods, ("--preset=gpu-dcgm",)) as served:
-        for metric, reason, sentence in CAUSES.values():
-            for _ in range(2):
-                status, body = await served.get(f"{GROUP}/namespaces/default/pods/*/{metric}")
-                (answered,) = body.pop("details")["causes"]
-
-                assert (status, body["reason"]) == (404, "NotFound")
-                assert body["message"].startswith(
-                    f"the server could not find the metric {metric} for pods: {reason}: "
-                )
-                assert answered["reason"] == reason
-                assert re.fullmatch(sentence, answered["message"]), answered["message"]
-        assert await served.pods("default", "temperature_celsius_current") == {"bert-0": 60}
-
-    lines = [each for each in messages(caplog) if " in namespace default: " in each]
-    # The adapter has just started, so "no series" may mean that nothing is scraped yet.
-    assert len(lines) == len(CAUSES) - 1
-    assert lines[-1].startswith("pods/duty_cycle_current in namespace default: LabelsMissing: ")
-
-
-async def test_an_unreachable_prometheus_is_reported_without_its_address(
-    tmp_path: Path,
-) -> None:
-    async with api.serving(
-        tmp_path,
-        "http://127.0.0.1:9",
-        api.manifests([]),
-        rules=RULES.replace("gpu_util{", '{__name__=~"gpu_.*",'),
-    ) as served:
-        _, body = await served.get(f"{GROUP}/namespaces/default/pods/*/utilisation")
-
-    (answered,) = body["details"]["causes"]
-    assert answered["reason"] == "RelistFailed"
-    assert "failed (last success: never). The adapter's log has the error" in answered["message"]
-    assert "127.0.0.1" not in answered["message"]
