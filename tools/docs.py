@@ -58,7 +58,6 @@ _NO_VARIANT = ("gpu-dcgm-mig", "gpu-node")
 """Presets whose exporters are only in golden.json, and not among the variants of the fleet."""
 _REASON_NOTES: Mapping[Reason, str] = {
     Reason.NO_OBJECT: "The selector of an HPA is that of its scale target.",
-    Reason.POD_TOO_YOUNG: "See [`minPodAge`](rules.md#minpodage).",
     Reason.NO_QUERY: "Often no label is mapped to `namespace` ([`resources`](rules.md#resources)).",
     Reason.MISSING_RIGHT: "See [rights](install.md#which-rights-does-the-adapter-need).",
     Reason.FALLBACK_FAILED: "Correct the metric's name or selector, or look at that server "
@@ -68,15 +67,13 @@ _REASON_NOTES: Mapping[Reason, str] = {
     Reason.PROMETHEUS_UNAVAILABLE: "See [500](#why-does-a-request-fail-with-500).",
     Reason.OTHER_NAMESPACE: "Map the label with the workload's namespace, such as "
     "`exported_namespace`, or scrape with `honorLabels: true`.",
-    Reason.EXPORTER_ONLY: "For dcgm-exporter: `DCGM_EXPORTER_KUBERNETES=true`, and for claims read "
-    "access to resourceslices ([Presets](presets.md#how-do-series-name-their-pod)).",
+    Reason.EXPORTER_ONLY: "See [Presets](presets.md#how-do-series-name-their-pod).",
     Reason.SERIES_ENDED: "An upgrade may have renamed it: look at the `/metrics` of the exporter. "
     "A rule of a team does not see whether a target of another namespace is up.",
-    Reason.SAMPLE_TOO_OLD: "Prometheus ignores samples older than 5 minutes: scrape more often, or "
-    "read `last_over_time(...[15m])`. [`maxSampleAge`](rules.md#maxsampleage) may be a limit, too.",
+    Reason.SAMPLE_TOO_OLD: "Prometheus ignores samples older than 5 minutes, unless the query is "
+    "`last_over_time(...[15m])`; [`maxSampleAge`](rules.md#maxsampleage) may be shorter.",
     Reason.NO_SAMPLE: "The message says what leaves nothing, such as a range shorter than two "
-    "scrapes, if found. "
-    "See [the query](#how-do-i-see-the-query).",
+    "scrapes, if found; [`explain`](#how-does-a-value-come-about) prints the query.",
     Reason.LABELS_MISSING: "Idle GPUs have no label of a pod.",
     Reason.RULES_NOT_LOADED: "The status is 503, after a start or a change of a ConfigMap "
     "([rules of teams](teams.md)).",
