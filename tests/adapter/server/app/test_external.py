@@ -38,18 +38,6 @@ MORE = """
 - seriesQuery: not_there_yet
   resources: *namespaced
   metricsQuery: '<<.Series>>{<<.LabelMatchers>>}'
-- seriesQuery: DCGM_FI_DEV_GPU_UTIL
-  name: {as: matrix}
-  resources: *namespaced
-  metricsQuery: '<<.Series>>{<<.LabelMatchers>>}[1m]'
-- seriesQuery: DCGM_FI_DEV_GPU_UTIL
-  name: {as: string}
-  resources: *namespaced
-  metricsQuery: '"<<.Series>>"'
-- seriesQuery: DCGM_FI_DEV_GPU_UTIL
-  name: {as: refused}
-  resources: *namespaced
-  metricsQuery: 'avg(<<.Series>>{<<.LabelMatchers>>}'
 """
 RULES = yaml.safe_dump({"externalRules": [RULE, UNCONDITIONAL, *yaml.safe_load(MORE)]})
 HPA = yaml.safe_load(EXAMPLE.read_text())

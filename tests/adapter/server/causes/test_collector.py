@@ -1,4 +1,4 @@
-"""Causes of missing metrics in API answers and in the log, with a fake and a real Prometheus."""
+"""Causes of missing metrics in API answers and in the log, with a fake Prometheus."""
 
 from __future__ import annotations
 
