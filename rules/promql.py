@@ -41,6 +41,8 @@ _TOKEN = re.compile(
     re.DOTALL | re.VERBOSE,
 )
 _DEFAULT = re.compile(r"\s*(?:on\s*\(\s*\)\s*)?vector\s*\(", re.IGNORECASE)
+_SET_OPERATOR = re.compile(r"(and|or|unless)\b(\s*(on|ignoring)\s*\([^)]*\))?", re.IGNORECASE)
+"""A binary operator below comparisons, and the labels by which it joins."""
 _COMPARISON = re.compile(
     r"(?:[<>]=?|[=!]=)\s*[-+]?[\d.]+(?:e[-+]?\d+)?\b(?!\s*[-+*/%^])", re.IGNORECASE
 )
@@ -169,22 +171,29 @@ def without_default(query: str) -> str | None:
     return found
 
 
-def without_comparison(query: str) -> tuple[str, str] | None:
-    """Return the query without its only comparison with a number, and this comparison.
+def comparison(query: str) -> tuple[str, str] | None:
+    """Return what a query compares with a number, and its only such comparison: `x`, `> 5`.
 
     None for a query with none, or with several.
     """
-    position, in_braces, found = 0, False, []
+    starts, end, in_braces, found = [0], 0, False, []
     for kind, text in _tokens(query):
+        begin, end = end, end + len(text)
         if kind == "brace":
             in_braces = text == "{"
-        elif kind == "other" and not in_braces and (match := _COMPARISON.match(query, position)):
-            found.append(match)
-        position += len(text)
-    if len(found) != 1:
-        return None
-    start, end = found[0].span()
-    return f"{query[:start].rstrip()}{query[end:]}", found[0][0].strip()
+        elif in_braces or kind != "other":
+            continue
+        elif text == "(":
+            starts.append(end)
+        elif text == ")" and len(starts) > 1:
+            starts.pop()
+        elif text == ",":
+            starts[-1] = end
+        elif match := _SET_OPERATOR.match(query, begin):
+            starts[-1] = match.end()
+        elif match := _COMPARISON.match(query, begin):
+            found.append((query[starts[-1] : begin].strip(), match[0].strip()))
+    return found[0] if len(found) == 1 else None
 
 
 def in_expression(text: str) -> str:

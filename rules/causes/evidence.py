@@ -13,7 +13,7 @@ from rules.causes.ended import Results
 from rules.causes.samples import Question
 from rules.findings import Finding
 
-_OF_RULE = frozenset({"answer", "uncompared", "present", "excluded"})
+_OF_RULE = frozenset({"answer", "compared", "present", "excluded"})
 """Keys of queries that return what the rule, or an exporter, writes."""
 
 

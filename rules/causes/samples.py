@@ -259,8 +259,8 @@ def further(question: Question, results: Results) -> Mapping[str, str]:
         if results["answer"]:
             return {}
         queried = scrapes(_selector(question, names=True, namespace=True))
-        if before := promql.without_comparison(question.query):
-            queried = {**queried, "uncompared": before[0]}
+        if comparison := promql.comparison(question.query):
+            queried = {**queried, "compared": comparison[0]}
         selected = {
             f"selected {matchers}": f"count({each})" for each, matchers in _selected(question)
         }
@@ -481,18 +481,18 @@ def _why_empty(question: Question, results: Results, now: float) -> str:
     for _, matchers in _selected(question):
         if results.get(f"selected {matchers}") == ():
             return f"none with {matchers}, which the query or the metric selector says"
-    comparison = promql.without_comparison(question.query)
+    comparison = promql.comparison(question.query)
     seconds = interval(results, now)
     if seconds and (short := short_range(question.query, seconds)):
         then = ""
         if comparison:
             then = f"; then its comparison {wording.code(comparison[1])} may still leave nothing"
         return f"the query has no result: {short}{then}"
-    if comparison and (values := results.get("uncompared")):
-        shown = wording.names(sorted(f"{each.value:g}" for each in values))
+    if comparison and (values := results.get("compared")):
+        shown = wording.names(sorted({f"{each.value:g}" for each in values}))
+        compared, condition = map(wording.code, comparison)
         return (
-            f"the query has no result: without its comparison {wording.code(comparison[1])} it has "
-            f"{counted(len(values), 'result')} ({shown})"
+            f"the query has no result: {compared} is {shown}, so its comparison {condition} fails"
         )
     nodes = _nodes(question.query)
     parts = [

@@ -217,13 +217,15 @@ def test_a_query_is_one_line_that_means_the_same(query: str, line: str) -> None:
 @pytest.mark.parametrize(
     ("query", "found"),
     [
-        ('avg by (pod) (x{a="b > 3"} <= 100)', ('avg by (pod) (x{a="b > 3"})', "<= 100")),
-        ("sum(x) > 1000 or vector(0)", ("sum(x) or vector(0)", "> 1000")),
+        ('avg by (pod) (x{a="b > 3"} <= 100)', ('x{a="b > 3"}', "<= 100")),
+        ("sum(x) > 1000 or vector(0)", ("sum(x)", "> 1000")),
+        ("max by (a) (x) + 1 and on (a) (y) > 0", ("(y)", "> 0")),
+        ("f(a, b / c >= 2)", ("b / c", ">= 2")),
         ("x > 2 * y", None),
         ("x > bool 3", None),
         ("x > 1 and y < 2", None),
         ('x{a=~"b"}', None),
     ],
 )
-def test_the_only_comparison_with_a_number_is_removed(query, found):
-    assert promql.without_comparison(query) == found
+def test_what_a_query_compares_with_a_number_is_known(query, found):
+    assert promql.comparison(query) == found
