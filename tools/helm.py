@@ -5,7 +5,9 @@ from __future__ import annotations
 import base64
 import functools
 import json
+import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -18,6 +20,7 @@ from tools.control_plane.build import VERSION
 
 CHART = Path(__file__).parents[1] / "manifests" / "chart"
 NAMESPACE = "monitoring"
+_WARNING = "WARNING: "
 _MAJOR, _MINOR, _ = VERSION.split(".")
 HELM = programs.Module(
     title="Helm 3.22.0",
@@ -65,21 +68,24 @@ def template(
     return [each for each in yaml.load_all(output, Loader=yaml.CSafeLoader) if each]
 
 
+def notes(values: Mapping[str, Any] = MappingProxyType({})) -> str:
+    """Return what NOTES.txt prints, without a cluster."""
+    with tempfile.TemporaryDirectory() as folder:
+        chart = Path(shutil.copytree(CHART, Path(folder) / "chart"))
+        text = (chart / "templates" / "NOTES.txt").read_text()
+        (chart / "templates" / "notes.yaml").write_text(
+            f'{{{{ define "notes" }}}}{text}{{{{ end }}}}'
+            "{apiVersion: v1, kind: ConfigMap, metadata: {name: notes}, "
+            'data: {text: {{ include "notes" . | b64enc }}}}'
+        )
+        (document,) = template(values, "--show-only=templates/notes.yaml", chart=chart)
+    return base64.b64decode(document["data"]["text"]).decode()
+
+
 def warnings(values: Mapping[str, Any] = MappingProxyType({})) -> list[str]:
-    """Return the warnings that NOTES.txt prints, without a cluster."""
-    probe = {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {"name": "warnings"},
-        "data": {"text": '{{ include "adapter.warnings" . | b64enc }}'},
-    }
-    *_, document = (
-        each
-        for each in template({**values, "extraManifests": [probe]})
-        if each["metadata"]["name"] == "warnings"
-    )
-    text = base64.b64decode(document["data"]["text"]).decode()
-    return [line for line in text.splitlines() if line]
+    """Return the warnings in the notes."""
+    lines = notes(values).splitlines()
+    return [each.removeprefix(_WARNING) for each in lines if each.startswith(_WARNING)]
 
 
 def original() -> list[Document]:

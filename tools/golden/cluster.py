@@ -9,6 +9,7 @@ import contextlib
 import socket
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from unittest import mock
 
@@ -21,8 +22,12 @@ from tools.golden.exchanges import KUBERNETES, Recording
 _HERE = Path(__file__).parents[2] / "tests" / "golden"
 _HOST = "127.0.0.1"
 _COMMANDS = (("doctor",), ("explain", "hpa", "default/web"))
+_OURS = "ours.example"
+_COMPARE = ("--compare", f"--ours=https://{_OURS}")
+_CHANGED = '"value":"100k"', '"value":"150k"'
+"""A recorded value, and the one of the other server of `migrate --compare`."""
 _PAGES = ("exporter stopped", "counter as gauge")
-"""Faults whose page of the console is held: without a value, and with one."""
+"""Faults whose page of the console, and `migrate --compare`, are held: without and with a value."""
 TITLES = {f"cluster: {each.title}": each for each in FAULTS}
 
 
@@ -49,10 +54,19 @@ def _page(fault: Fault) -> tuple[str, str] | None:
 def section(title: str) -> str:
     """Return the lines of the commands, from the recording."""
     recorded = Recording.load(path_of(TITLES[title]))
+    ours = (
+        replace(
+            each,
+            request=each.request.replace(KUBERNETES, _OURS),
+            body=each.body.replace(*_CHANGED),
+        )
+        for each in recorded.exchanges
+    )
+    both = replace(recorded, exchanges=(*recorded.exchanges, *ours))
     with (
         time_machine.travel(recorded.at, tick=False),
         exchanges.replayed(
-            recorded, {KUBERNETES: KUBERNETES, _HOST: KUBERNETES}, hangs=True
+            both, {KUBERNETES: KUBERNETES, _HOST: KUBERNETES, _OURS: _OURS}, hangs=True
         ) as missing,
         run.folder() as folder,
         mock.patch.object(socket.socket, "connect", side_effect=ConnectionRefusedError),
@@ -64,6 +78,9 @@ def section(title: str) -> str:
             for each in _COMMANDS
             for line in run.command(*each, f"--kubeconfig={kubeconfig}")
         ]
+        if _page(TITLES[title]):
+            compared = run.command("migrate", *_COMPARE, f"--kubeconfig={kubeconfig}")
+            lines += map(run.normalized, compared)
         shown = console.lines(str(kubeconfig), page=_page(TITLES[title]))
         lines += map(run.normalized, shown)
     assert not missing, f"{title}: record it again; there is no answer to {missing[:3]}"

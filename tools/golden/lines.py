@@ -8,7 +8,7 @@ from pathlib import Path
 
 import time_machine
 
-from tools.golden import cluster, exchanges, front, run
+from tools.golden import chart, cluster, exchanges, front, run
 from tools.golden.cases import Case
 from tools.golden.exchanges import PROMETHEUS, Recording
 from tools.golden.run import Adapter
@@ -28,7 +28,11 @@ def recording(case: Case) -> Path:
 
 def document(cases: Mapping[str, Case]) -> str:
     """Return the text of the golden file."""
-    parts = [*map(section, cases.values()), *map(cluster.section, cluster.TITLES)]
+    parts = (
+        *map(section, cases.values()),
+        *map(cluster.section, cluster.TITLES),
+        *map(chart.section, chart.TITLES),
+    )
     return "".join(parts)
 
 
