@@ -191,7 +191,12 @@ EXTERNAL_ONLY = "externalRules: []\n"
 RESOURCE_RULES = "resourceRules: {window: 1m}\n"
 
 
-@pytest.mark.usefixtures("real_servers")
+@pytest.fixture(scope="module")
+def empty(real_servers: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
+    with prometheus.run(tmp_path_factory.mktemp("empty")) as server:
+        yield server
+
+
 @pytest.mark.parametrize(
     ("rules", "remark"),
     [
@@ -199,26 +204,25 @@ RESOURCE_RULES = "resourceRules: {window: 1m}\n"
         (EXTERNAL_ONLY, "0 of 0 rules .*; no rule is loaded"),
     ],
 )
-async def test_rules_that_do_nothing_are_degraded(tmp_path: Path, rules: str, remark: str) -> None:
-    with prometheus.run(tmp_path) as server:
-        async with api.serving(tmp_path, server.url, api.manifests(PODS), rules=rules) as served:
-            status, text = await verbose(served)
+async def test_rules_that_do_nothing_are_degraded(
+    empty: Prometheus, tmp_path: Path, rules: str, remark: str
+) -> None:
+    async with api.serving(tmp_path, empty.url, api.manifests(PODS), rules=rules) as served:
+        status, text = await verbose(served)
 
     assert status == 200
     assert re.search(rf"\[!\]rules degraded: {remark}\n", text)
 
 
-@pytest.mark.usefixtures("real_servers")
 @pytest.mark.parametrize(("rules", "served"), [(RULES_ONLY, False), (RESOURCE_RULES, True)])
 async def test_metrics_k8s_io_is_served_with_resource_rules_only(
-    tmp_path: Path, rules: str, served: bool
+    empty: Prometheus, tmp_path: Path, rules: str, served: bool
 ) -> None:
-    with prometheus.run(tmp_path) as server:
-        async with api.serving(tmp_path, server.url, api.manifests(PODS), rules=rules) as running:
-            _, discovered = await running.get("/apis")
-            _, v3 = await running.get("/openapi/v3")
-            status, _ = await running.get("/apis/metrics.k8s.io/v1beta1/nodes")
-            _, text = await verbose(running)
+    async with api.serving(tmp_path, empty.url, api.manifests(PODS), rules=rules) as running:
+        _, discovered = await running.get("/apis")
+        _, v3 = await running.get("/openapi/v3")
+        status, _ = await running.get("/apis/metrics.k8s.io/v1beta1/nodes")
+        _, text = await verbose(running)
 
     assert ("metrics.k8s.io" in {each["name"] for each in discovered["groups"]}) is served
     assert ("apis/metrics.k8s.io/v1beta1" in v3["paths"]) is served
@@ -298,7 +302,7 @@ async def test_without_rules_matching_presets_are_chosen_and_logged(
         async with api.serving(tmp_path, server.url, api.manifests(["default/a"]), ()) as served:
             values = await served.pods("default", "duty_cycle_current")
 
-    (warning,) = [each.fact for each in caplog.records if "--preset=auto: using" in each.fact]
+    (warning,) = [each.message for each in caplog.records if "--preset=auto: using" in each.message]
     assert chosen in warning
     assert values == ({"a": 20} if "pod" in lines[0] else {})
 
