@@ -15,7 +15,8 @@ from typing import Any
 from rules.document import nodes
 from rules.document.found import HelmValues
 from rules.document.yaml import MappingNode, Node, SequenceNode, join
-from rules.migration.notes import Note, Notes, number
+from rules.findings import Finding
+from rules.migration.notes import Notes, number
 
 _TABLE: Mapping[str, Any] = json.loads(
     (importlib.resources.files(__package__) / "chart_keys.json").read_text(encoding="utf-8")
@@ -41,7 +42,7 @@ _DEFAULTS = ("replicas", "resources", "livenessProbe", "readinessProbe", "securi
 """Keys with other defaults than in the original's chart."""
 
 
-def convert(found: HelmValues, unusable: Mapping[str, str]) -> tuple[dict[str, Any], list[Note]]:
+def convert(found: HelmValues, unusable: Mapping[str, str]) -> tuple[dict[str, Any], list[Finding]]:
     """Return the values of our chart, and notes about all keys.
 
     `unusable` has the flags that are left out and why.

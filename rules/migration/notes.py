@@ -1,31 +1,37 @@
-"""`Note`: what a migration says about one key of a source; and the numbers of differences."""
+"""What a migration says about each key of a source; and the numbers of differences."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Literal
 
 from rules.document.yaml import Node
+from rules.findings import Finding, Place, State
 from rules.quoting import escaped, shorten
 
 Verdict = Literal["same", "differs", "left out"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Note:
-    """What becomes of one key."""
+_STATES: Mapping[Verdict, State] = {
+    "same": State.OK,
+    "differs": State.WARNING,
+    "left out": State.SKIPPED,
+}
 
-    verdict: Verdict
-    subject: str
-    """Path of the key."""
-    message: str
-    file: str
-    line: int
 
-    def __str__(self) -> str:
-        """Return one line, safe to print."""
-        message = f": {self.message}" if self.message else ""
-        return escaped(f"{self.file}:{self.line}: {self.verdict}: {shorten(self.subject)}{message}")
+def note(verdict: Verdict, subject: str, message: str, *, file: str, line: int) -> Finding:
+    """Return what becomes of the key `subject`; its reason is the verdict."""
+    where = Place(file=file, line=line)
+    return Finding(
+        state=_STATES[verdict], reason=verdict, subject=subject, fact=message, where=where
+    )
+
+
+def render(found: Finding) -> str:
+    """Return one line about a key, safe to print."""
+    fact = f": {found.fact}" if found.fact else ""
+    place = f"{found.where.file}:{found.where.line}"
+    return escaped(f"{place}: {found.reason}: {shorten(found.subject)}{fact}")
 
 
 class Notes:
@@ -33,7 +39,7 @@ class Notes:
 
     def __init__(self, file: str) -> None:
         self.file = file
-        self.notes: list[Note] = []
+        self.notes: list[Finding] = []
 
     def same(self, subject: str, node: Node, message: str = "") -> None:
         """Add a note about a key that has the same effect."""
@@ -53,9 +59,7 @@ class Notes:
 
     def add(self, verdict: Verdict, subject: str, node: Node, message: str) -> None:
         """Add a note with this verdict."""
-        self.notes.append(
-            Note(verdict=verdict, subject=subject, message=message, file=self.file, line=node.line)
-        )
+        self.notes.append(note(verdict, subject, message, file=self.file, line=node.line))
 
 
 def number(difference: int) -> str:

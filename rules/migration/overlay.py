@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from rules.document.yaml import MappingNode
-from rules.migration.notes import Note, Notes
+from rules.findings import Finding
+from rules.migration.notes import Notes
 from rules.migration.workload import CONTAINER, PLACES
 
 _NAME = "gpu-metrics-adapter"
@@ -24,7 +25,7 @@ _POD_LISTS = {"extraVolumes": "volumes", "extraContainers": "containers"}
 Files = dict[str, dict[str, Any]]
 
 
-def build(values: Mapping[str, Any], manifests: str) -> tuple[Files, list[Note]]:
+def build(values: Mapping[str, Any], manifests: str) -> tuple[Files, list[Finding]]:
     """Return the files of the overlay, by name, and notes about values that have no place in it.
 
     `manifests` is the path of our folder `manifests`, as the overlay sees it.

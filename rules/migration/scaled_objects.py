@@ -14,11 +14,11 @@ from rules.document import nodes
 from rules.document.found import Manifest
 from rules.document.yaml import MappingNode
 from rules.errors import ConfigError
-from rules.findings import State, in_file
+from rules.findings import Finding, State, in_file
 from rules.migration import keda, lines, servers, triggers
 from rules.migration.keda import ANNOTATIONS, BEHAVIOR, CONFIG, Path, Prometheus, ScaledObject
 from rules.migration.lines import Line, differs, left_out, same
-from rules.migration.notes import Note, Notes
+from rules.migration.notes import Notes
 from rules.migration.servers import Servers
 
 OTHER_KINDS = {
@@ -41,7 +41,7 @@ class Converted:
     hpas: list[dict[str, Any]] = field(default_factory=list)
     rules: list[dict[str, Any]] = field(default_factory=list)
     """External rules."""
-    notes: list[Note] = field(default_factory=list)
+    notes: list[Finding] = field(default_factory=list)
 
 
 def convert(
@@ -88,7 +88,7 @@ def is_of_keda(manifest: Manifest) -> bool:
     return any(nodes.text(each, "kind") == "ScaledObject" for each in owners)
 
 
-def _notes(manifest: Manifest, said: Sequence[Line]) -> list[Note]:
+def _notes(manifest: Manifest, said: Sequence[Line]) -> list[Finding]:
     notes = Notes(manifest.file)
     lines.add(notes, manifest, said)
     return notes.notes

@@ -13,8 +13,9 @@ from rules.document import nodes
 from rules.document.found import Arguments, Found, RulesPart
 from rules.document.yaml import MappingNode, Node, Scalar
 from rules.errors import ConfigError
+from rules.findings import Finding
 from rules.migration import chart
-from rules.migration.notes import Note, Notes
+from rules.migration.notes import Notes
 
 _POD = ("spec", "template", "spec")
 CONTAINER = (*_POD, "containers")
@@ -73,7 +74,7 @@ _SERVING = frozenset(("tls-cert-file", "tls-private-key-file"))
 
 def convert(
     found: Arguments, files: Found, unusable: Mapping[str, str]
-) -> tuple[dict[str, Any], list[Note]]:
+) -> tuple[dict[str, Any], list[Finding]]:
     """Return the values for a Deployment, and notes about its fields and flags.
 
     `files` has all ConfigMaps, `unusable` the flags that are left out and why. Raises ConfigError
@@ -113,7 +114,7 @@ def convert(
     return values, notes.notes
 
 
-def of_config_map(part: RulesPart) -> tuple[dict[str, Any], list[Note]]:
+def of_config_map(part: RulesPart) -> tuple[dict[str, Any], list[Finding]]:
     """Return the values for the rules in a ConfigMap that no known Deployment mounts."""
     notes = Notes(part.file)
     values: dict[str, Any] = {"rules": {"default": False}}

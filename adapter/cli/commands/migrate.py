@@ -28,7 +28,7 @@ from rules.document.yaml import MappingNode
 from rules.errors import ConfigError, UnreadableError
 from rules.findings import Finding, State, in_file
 from rules.migration import chart, cluster, keda, overlay, scaled_objects, workload
-from rules.migration.notes import Note, Verdict
+from rules.migration.notes import Verdict, note, render
 from rules.quoting import counted, escaped
 
 _KEDA = frozenset(("ScaledObject", *scaled_objects.OTHER_KINDS))
@@ -128,20 +128,20 @@ def main(argv: Sequence[str]) -> int:
         if options.compare:
             return asyncio.run(_compare(options))
         found = _of_cluster(options.kubeconfig) if options.cluster else _of_files(options.files)
-        values, hpas, notes = convert(found)
+        values, hpas, said = convert(found)
         files, more = _files(values, hpas, options)
         problems = _problems(overlay.rules_file(values))
     except (ConfigError, CannotTellError, UnreadableError, OSError) as error:
         print(escaped(str(error), keep="\n"))
         return 1
-    report = (*sorted(notes, key=lambda note: (note.file, note.line)), *more)
-    for note in report:
-        print(note)
+    report = (*sorted(said, key=lambda x: (x.where.file, x.where.line)), *more)
+    for each in report:
+        print(render(each))
     for problem in problems:
         print(problem)
     if any(each.kind == "ScaledObject" for each in found.manifests):
         print(f"ScaledObjects: as KEDA {keda.VERSION} reads them, see docs/migration.md")
-    count = Counter(note.verdict for note in report)
+    count = Counter(each.reason for each in report)
     print(", ".join(f"{count[each]} {each}" for each in _VERDICTS))
     if any(each.state is State.FAILURE for each in problems):
         return 1
@@ -171,7 +171,7 @@ async def _compare(options: _Options) -> int:
     return 0 if same else 1
 
 
-def convert(found: Found) -> tuple[dict[str, Any], list[dict[str, Any]], list[Note]]:
+def convert(found: Found) -> tuple[dict[str, Any], list[dict[str, Any]], list[Finding]]:
     """Return values, HPAs and notes. Raises ConfigError without an installation, or with two."""
     adapters = [each for each in found.arguments if each.container.entries]
     unusable = {each.name.replace("_", "-"): f"has no effect: {each.ignored}" for each in IGNORED}
@@ -198,14 +198,14 @@ def convert(found: Found) -> tuple[dict[str, Any], list[dict[str, Any]], list[No
     return values, converted.hpas, [*notes, *converted.notes, *_others(found)]
 
 
-def _without_effect(found: Found, existing: str | None) -> Iterable[Note]:
+def _without_effect(found: Found, existing: str | None) -> Iterable[Finding]:
     """Yield a note if the rules of ScaledObjects stand beside a ConfigMap that replaces them."""
     scaled = [each for each in found.manifests if each.kind == "ScaledObject"]
     if existing:
-        yield Note(
-            verdict="left out",
-            subject="rules of ScaledObjects",
-            message=f"have no effect beside rules.existing: add them to ConfigMap {existing}",
+        yield note(
+            "left out",
+            "rules of ScaledObjects",
+            f"have no effect beside rules.existing: add them to ConfigMap {existing}",
             file=scaled[0].file,
             line=scaled[0].node.line,
         )
@@ -220,7 +220,7 @@ def _refused_flags(arguments: Arguments) -> dict[str, str]:
     return refused
 
 
-def _others(found: Found) -> Iterable[Note]:
+def _others(found: Found) -> Iterable[Finding]:
     """Yield a note about each object of which nothing is converted."""
     read = {id(each.workload) for each in found.arguments if each.container.entries}
     maps = {each.config_map for each in found.rules}
@@ -235,10 +235,10 @@ def _others(found: Found) -> Iterable[Note]:
         is_hpa = each.kind == "HorizontalPodAutoscaler"
         if is_hpa and scaled_objects.is_of_keda(each):
             is_hpa, message = False, "is KEDA's: it is deleted with its ScaledObject"
-        yield Note(
-            verdict="same" if is_hpa else "left out",
-            subject=each.title,
-            message="" if is_hpa else message,
+        yield note(
+            "same" if is_hpa else "left out",
+            each.title,
+            "" if is_hpa else message,
             file=each.file,
             line=each.node.entries["kind"].key.line,
         )
@@ -306,9 +306,9 @@ def _of_cluster(kubeconfig: str | None) -> Found:
 
 def _files(
     values: dict[str, Any], hpas: Sequence[Mapping[str, Any]], options: _Options
-) -> tuple[dict[str, list[Mapping[str, Any]]], list[Note]]:
+) -> tuple[dict[str, list[Mapping[str, Any]]], list[Finding]]:
     files: dict[str, list[Mapping[str, Any]]] = {}
-    notes: list[Note] = []
+    notes: list[Finding] = []
     if options.format == "kustomize":
         built, notes = overlay.build(values, options.manifests)
         files = {name: [document] for name, document in built.items()}
