@@ -289,3 +289,5 @@ def test_documents_stay_within_their_size() -> None:
     sizes = {page: Path(ROOT / page).stat().st_size for page in PAGES if page.startswith("docs/")}
 
     assert {page: size for page, size in sizes.items() if not 4_000 <= size <= 24_000} == {}
+    assert len(sizes) <= 15
+    assert sum(sizes.values()) <= 210 * 1024
