@@ -65,8 +65,8 @@ class _Trial:
     """Sum of the values of an external metric in thousandths, as an HPA takes it."""
     query: str = ""
     """That of the first step, if there are values."""
-    cause: str = ""
-    """Why there is no value; empty if that is not known."""
+    cause: Finding | None = None
+    """Why there is no value, if that is known."""
     notes: tuple[str, ...] = ()
     """What is remarkable about the values."""
     seconds: float
@@ -300,8 +300,9 @@ def _answered(rule: CompiledRule, subject: str, result: _Trial) -> Iterator[Find
     if not result.values:
         place = f" in namespace {result.namespace}" if result.namespace else ""
         objects = f" for {counted(result.objects, 'object')}" if result.objects else ""
-        why = result.cause.removeprefix(f"{rule.config.where}: ")
-        if why:
+        if cause := result.cause:
+            own = cause.subject == str(rule.config.where)
+            why = replace(cause, subject="" if own else cause.subject).sentence
             message = f"returns no value of {subject}{objects}{place}: {why}"
         elif objects:
             message = f"returns no value of {subject}{objects}{place}, although they have series"
@@ -386,7 +387,7 @@ async def _request(
     )
     seconds = time.perf_counter() - started
     values = steps.found.values
-    cause = "" if values else await _cause(steps)
+    cause = None if values else await _cause(steps)
     notes, query = await _notes(steps) if values else ((), "")
     if resource is None:
         return _Trial(
@@ -411,13 +412,13 @@ async def _request(
     )
 
 
-async def _cause(steps: local_backend.Steps) -> str:
+async def _cause(steps: local_backend.Steps) -> Finding | None:
     """Return why a request has no value, as the API says it."""
     try:
         causes = (await steps.content()).causes
     except errors.ApiError as error:
         causes = error.causes
-    return causes[0].sentence if causes else ""
+    return causes[0] if causes else None
 
 
 async def _notes(steps: local_backend.Steps) -> tuple[tuple[str, ...], str]:
