@@ -618,6 +618,7 @@ async def test_failing_rule_keeps_its_last_good_listing(running, make, proxy, ca
 
 async def test_names_of_the_index_stay_if_the_exact_query_fails(running, make, proxy, caplog):
     running.put('inexact{namespace="n",pod="p"} 1', at=time.time() - 300)
+    running.put("present 1")  # without a present sample, the index has no past ones
     fake = await proxy(
         spoil=lambda received: (
             fakes.says("too much", status=422) if "query" in received.path else None
