@@ -132,11 +132,15 @@ class Rights:
 
     def check(self) -> Finding:
         """Report the missing rights for /readyz. Never fails, and does not quote the API server."""
+        if not self._required:
+            return passes("none is required")
         if self._missing:
             return degraded(f"may not {'; '.join(map(str, self._missing))}")
         if self._missing is None:
-            return passes("not reviewed yet")
-        return passes("all granted")
+            failed = "not known: the review failed, and the log has the error"
+            return passes(failed if self._failure else "not reviewed yet")
+        later = "; a later review failed, and the log has the error" if self._failure else ""
+        return passes(f"all granted{later}")
 
 
 async def missing_of(api: Kube, right: Right, account: Account | None = None) -> list[Right]:

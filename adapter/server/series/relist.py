@@ -127,7 +127,13 @@ class Relist:
             and not any(self._listings[rule.index].series for rule in rules)
         ):
             problems.append("no rule selects a series that Prometheus has")
-        summary = f"{len(rules) - len(failing)} of {len(rules)} rules listed at the last attempt"
+        pending = sum(
+            not (each := statuses[rule.index]).failed and each.listed is None for rule in rules
+        )
+        listed = len(rules) - len(failing) - pending
+        summary = f"{listed} of {len(rules)} rules listed by their last relist"
+        if pending:
+            summary += f", {pending} not attempted yet"
         if problems:
             return degraded("; ".join((summary, *problems)))
         return passes(summary)

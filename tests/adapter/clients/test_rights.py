@@ -97,11 +97,12 @@ async def test_each_missing_right_is_one_log_line_with_the_rule_that_grants_it(g
 async def test_a_review_that_fails_is_not_a_missing_right(api, cluster, caplog):
     caplog.set_level(logging.INFO)
     rights = Rights()
+    assert rights.check().fact == "none is required"
     rights.require(api, lambda: (PODS,))
     cluster.fail("/apis/authorization.k8s.io", status=500, times=10**6)
 
     for _ in range(2):
         await rights.review()
 
-    assert rights.check().fact == "not reviewed yet"
+    assert rights.check().fact == "not known: the review failed, and the log has the error"
     assert caplog.text.count("own rights cannot be reviewed") == 1

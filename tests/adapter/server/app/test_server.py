@@ -180,7 +180,7 @@ async def test_a_rule_that_cannot_be_listed_is_reported_and_affects_no_other(
     assert status == 200
     assert "[+]prometheus ok: answers\n" in text
     (line,) = re.findall(r"\[!\]rules degraded: (.*)\n", text)
-    listed = "15 of 16 rules listed at the last attempt"
+    listed = "15 of 16 rules listed by their last relist"
     assert re.fullmatch(rf"{listed}; cannot list rules\[15\] since 20.*\+00:00", line)
     assert 'gpu_metrics_adapter_health_check_state{check="rules",state="degraded"} 1.0' in metrics
     assert 'gpu_metrics_adapter_health_check_state{check="prometheus",state="ok"} 1.0' in metrics
@@ -200,7 +200,7 @@ def empty(real_servers: None, tmp_path_factory: pytest.TempPathFactory) -> Itera
 @pytest.mark.parametrize(
     ("rules", "remark"),
     [
-        (RULES_ONLY, "1 of 1 rules listed at .*; no rule selects a series that Prometheus has"),
+        (RULES_ONLY, "1 of 1 rules listed by .*; no rule selects a series that Prometheus has"),
         (EXTERNAL_ONLY, "0 of 0 rules .*; no rule is loaded"),
     ],
 )
@@ -258,7 +258,7 @@ async def test_a_server_without_prometheus_is_ready_and_reports_its_rules(tmp_pa
 
     assert ready == 200
     assert "[!]prometheus degraded: cannot be reached (check --prometheus-url), since 20" in text
-    assert "[!]rules degraded: 0 of 1 rules listed at the last attempt; cannot list" in text
+    assert "[!]rules degraded: 0 of 1 rules listed by their last relist; cannot list" in text
     assert "127.0.0.1" not in text
     assert [entry["name"] for entry in listed[1]["resources"]] == [
         "namespaces/gpu_util",
