@@ -12,7 +12,7 @@ from unittest import mock
 from adapter import errors
 from adapter.clients.value_index import Item, ValueIndex
 from adapter.clients.watch_cache import Content
-from adapter.server.api.outcomes import Key, Outcomes, key_of
+from adapter.server.api.outcomes import Outcomes
 from adapter.server.apimachinery.request_info import RequestInfo
 from adapter.server.app import autoscaling, server
 from adapter.server.app.cluster import Watched
@@ -74,15 +74,7 @@ class Watch:
         return _Cache(index)
 
     def _autoscalers(self, **parts: Any) -> Autoscalers:
-        known = set[Key]()
-
         async def ask(info: RequestInfo) -> None:
-            key = key_of(info)
-            if (
-                key in known
-            ):  # the time of evaluations does not pass: too many would count as a load
-                return
-            known.add(key)
             task = asyncio.current_task()
             assert task is not None
             self._requests.add(task)
