@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from adapter.server.api import discovery
+from adapter.server.api.groups import external
 from adapter.server.api.groups.group import Resource
 from adapter.server.apimachinery import request_info
 from rules.kinds import GroupResource, Kinds
@@ -114,9 +115,9 @@ async def test_only_the_root_has_aggregated_discovery(port):
 async def test_metrics_are_subresources_of_resources_without_a_kind(port):
     document = json.loads((await listed(port, V2)).body)
 
-    group, external, _ = document["items"]
-    assert external["metadata"] == {"name": "external.metrics.k8s.io"}
-    assert [version.get("resources", []) for version in external["versions"]] == [[]]
+    group, queue, _ = document["items"]
+    assert queue["metadata"] == {"name": "external.metrics.k8s.io"}
+    assert [version.get("resources", []) for version in queue["versions"]] == [[]]
     versions = {version["version"]: version for version in group["versions"]}
     kind = {"group": "custom.metrics.k8s.io", "version": "v1beta1", "kind": "MetricValueList"}
     assert group["metadata"] == {"name": "custom.metrics.k8s.io"}
@@ -193,9 +194,7 @@ async def test_a_long_document_is_compressed_with_a_vary_header():
 
 def group(*resources: Resource):
     """Return a group with one version and the same resources for every catalog."""
-    return SimpleNamespace(
-        NAME="external.metrics.k8s.io", VERSIONS=("v1beta1",), resources=lambda _: resources
-    )
+    return SimpleNamespace(API=external.API, resources=lambda _: resources)
 
 
 def resource(name: str, *, namespaced: bool = True) -> Resource:
