@@ -68,8 +68,9 @@ _REASON_NOTES: Mapping[Reason, str] = {
     Reason.OTHER_NAMESPACE: "Map the label with the workload's namespace, such as "
     "`exported_namespace`, or scrape with `honorLabels: true`.",
     Reason.EXPORTER_ONLY: "See [Presets](presets.md#how-do-series-name-their-pod).",
-    Reason.SERIES_ENDED: "An upgrade may have renamed it: look at the `/metrics` of the exporter. "
-    "A rule of a team does not see whether a target of another namespace is up.",
+    Reason.SERIES_ENDED: "A rule of a team does not see whether a target of another namespace is "
+    "up.",
+    Reason.NAMESPACE_CHANGED: "Pods of a StatefulSet have the same names in each namespace.",
     Reason.SAMPLE_TOO_OLD: "Prometheus ignores samples older than 5 minutes, unless the query is "
     "`last_over_time(...[15m])`; [`maxSampleAge`](rules.md#maxsampleage) may be shorter.",
     Reason.NO_SAMPLE: "The message says what leaves nothing, such as a range shorter than two "

@@ -127,10 +127,11 @@ def problem_of(error: errors.BackendError, source: str = DEFAULT) -> str:
     if isinstance(error, errors.Refused):
         if is_tenant_missing(error):
             header = setting(source, "header" if source in _OF_FLAGS else "headers")
-            return f"asks for a tenant (status {error.status}; set X-Scope-OrgID in {header})"
+            cure = f"set X-Scope-OrgID in {header}"
+            return f"asks for a tenant (status {error.status}, no org id; {cure})"
         if error.status in _CREDENTIALS:
             cure = f"set {credentials_setting(source)}"
             return f"refuses the credentials (status {error.status}; {cure})"
         if error.status == 404:
-            return f"has no API at this URL (check {setting(source, 'url')})"
+            return f"has no API at this URL (status 404; check {setting(source, 'url')})"
     return ""

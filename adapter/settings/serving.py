@@ -127,6 +127,15 @@ class Serving(Group):
         "value. `false` keeps the original's text.",
         default="true",
     )
+    errors_for_empty_lists: bool = flag(
+        "errors-for-empty-lists",
+        SWITCH,
+        "Answer 404 with the reason, not an empty list, if a custom metric has no value for any of "
+        "the matched objects, or an external metric has none. The HPA controller takes both for a "
+        "metric without a value; of the 404, `kubectl describe hpa` shows the reason. `false` "
+        "answers an empty list, as the original.",
+        default="true",
+    )
     shutdown_delay: float = flag(
         "shutdown-delay",
         duration(),

@@ -117,8 +117,13 @@ class Reason(enum.StrEnum):
     SERIES_ENDED = _Entry(
         "SeriesEnded",
         "the series ended",
-        "Check that the pod still uses the device and the exporter still reports the series by "
-        "this name",
+        "Check that the pod still uses the device. If the exporter has another name for the series "
+        "now, compare its /metrics with `seriesQuery`",
+    )
+    NAMESPACE_CHANGED = _Entry(
+        "NamespaceChanged",
+        "the series ended, and objects of the same name have series with another namespace label",
+        "If these are the same objects, correct the namespace label in the scrape config",
     )
     SAMPLE_TOO_OLD = _Entry(
         "SampleTooOld", "the last sample is too old", "Check the scrape interval and the exporter"
@@ -126,7 +131,7 @@ class Reason(enum.StrEnum):
     NOT_SCRAPED = _Entry(
         "NotScraped",
         "Prometheus has no series of the object",
-        "Check that it is scraped, or that the exporter reports it",
+        "Check that it is scraped; for an exporter of GPUs, that the object uses the device",
     )
     NO_SAMPLE = _Entry(
         "NoSample",

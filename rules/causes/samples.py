@@ -546,6 +546,7 @@ def _of_relabelled(question: Question, results: Results) -> Finding | None:
             f"the label {expected} of {wording.printable(question.step.series)} is {own}, and "
             f"{label} names the requested objects",
             f"Map {label} in `resources` of the rule, or scrape with `honorLabels: true`",
+            lasting=True,
         )
     return _cause(
         question,
@@ -553,6 +554,7 @@ def _of_relabelled(question: Question, results: Results) -> Finding | None:
         f"{wording.printable(question.step.series)} names the objects in the label {label} now; "
         f"these series have no label {expected}",
         f"Map {label} in `resources` of the rule, or rename it in the exporter or scrape config",
+        lasting=True,
     )
 
 
@@ -618,6 +620,7 @@ def _of_time(question: Question, results: Results, now: float) -> Finding | None
         # Often of other pods: those of a StatefulSet have the same names in each namespace.
         label = question.step.binding.namespace
         places = wording.names(sorted({each.labels.get(label, "") for each in others}))
+        reason = Reason.NAMESPACE_CHANGED
         fact = f"{subject} ended, and objects of the same name have series with {label}={places}"
         cure = (
             "If these are the same objects, correct the namespace label in the scrape config "
@@ -834,5 +837,7 @@ def _for(question: Question) -> str:
     return f" for {question.subject}" if question.subject else ""
 
 
-def _cause(question: Question, reason: Reason, fact: str, cure: str = "") -> Finding:
-    return question.rule.config.where.finding(reason, fact, cure)
+def _cause(
+    question: Question, reason: Reason, fact: str, cure: str = "", *, lasting: bool = False
+) -> Finding:
+    return question.rule.config.where.finding(reason, fact, cure, lasting=lasting)

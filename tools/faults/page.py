@@ -17,6 +17,20 @@ _COMMON = re.compile(
 )
 """Parts of messages that say nothing of the fault."""
 
+_NOT_SHOWN = """The others are not, because
+
+* the HPA gets a value, so there is no error: samples 200 s old, 0 to 1 instead of 0 to 100, rate of
+  a gauge, counter as gauge, target 0.2, target 20k, Prometheus answers after 8 s, and rights of the
+  adapter's reviews, whose last answers are cached;
+* the request does not reach the adapter, and the API server answers it: rights of the HPA
+  controller, APIService elsewhere or deleted, wrong caBundle, expired certificate, adapter stopped,
+  request-header CA;
+* the controller fails before it requests a metric of the adapter: two HPAs, scaleTargetRef, cpu
+  without metrics.k8s.io;
+* an empty list is the right answer: no pod matches the selector, or `kubectl top` reads it
+  (metrics.k8s.io without series).
+"""
+
 
 def named_by(fault: Fault, outputs: Outputs) -> str:
     """Return what names cause and cure: the condition, `doctor`, or both; empty if neither does."""
@@ -30,13 +44,14 @@ def write(version: str, rows: Sequence[tuple[Fault, Outputs]]) -> None:
     known |= {fault.title: _row(fault, outputs) for fault, outputs in rows}
     lines = [known[each.title] for each in FAULTS if each.title in known]
     named = sum("| neither: " not in line for line in lines)
+    shown = sum("| condition" in line for line in lines)
     PATH.write_text(
         "# Faults\n\n"
         f"`python -m tools.faults --write` seeded {len(lines)} faults, one after the other, in a "
         f"control plane of Kubernetes {version}, and\nwrote this page. {named} of them are named "
         "with cause and cure in the message of the HPA's condition (`kubectl describe hpa`), or in "
         "the last\nline of `gpu-metrics-adapter doctor`. Ages, paths and addresses differ in your "
-        "cluster.\n\n"
+        f"cluster.\n\n{shown} are named by the condition. {_NOT_SHOWN}\n"
         "| Fault | Named by | The line |\n|---|---|---|\n" + "".join(f"{each}\n" for each in lines)
     )
 

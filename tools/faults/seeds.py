@@ -217,7 +217,7 @@ _OF_EXPORTERS = (
         ),
         ended=(f"util_elsewhere{{{_WEB},{_NAMESPACE}}} 10",),
         query=PLAIN,
-        cause="OtherNamespace|SeriesEnded.*gpu-operator",
+        cause="OtherNamespace|NamespaceChanged",
         cure="namespace label|honorLabels",
         quick=True,
     ),

@@ -257,7 +257,7 @@ class Testbed:
             return bool(found) and (fault.active or failed)
 
         with contextlib.suppress(TimeoutError):
-            wait_for(settled, "the HPA has a condition", seconds=25)
+            wait_for(settled, "the HPA has a condition", seconds=45)
         slow = fault.place or fault.gate or (fault.live and not fault.query)
         time.sleep(_SYNCS if slow else 1.0)
         settled()

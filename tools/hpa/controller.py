@@ -209,12 +209,26 @@ class Testbed:
         result = Result()
         for start in range(0, len(cases), _BATCH):
             batch = cases[start : start + _BATCH]
-            self._each(self._create, batch)
-            self._each(lambda each: self._admin.call("POST", _HPAS, each.hpa), batch)
-            for _ in range(rounds):
-                self._round(batch, result)
-            self._each(lambda each: self._admin.call("DELETE", f"{_HPAS}/{each.name}"), batch)
+            with self.created(batch):
+                for _ in range(rounds):
+                    self._round(batch, result)
         return result
+
+    @contextlib.contextmanager
+    def created(self, cases: Sequence[Case]) -> Iterator[None]:
+        """Create the HPAs with what they depend on, and delete them at the end."""
+        self._each(self._create, cases)
+        self._each(lambda each: self._admin.call("POST", _HPAS, each.hpa), cases)
+        yield
+        self._each(lambda each: self._admin.call("DELETE", f"{_HPAS}/{each.name}"), cases)
+
+    def targets(self) -> dict[str, Any]:
+        """Return the objects that are scaled, by name."""
+        return _by_name(self._admin.get(_TARGETS))
+
+    def hpas(self) -> dict[str, Any]:
+        """Return the HPAs, by name."""
+        return _by_name(self._admin.get(_HPAS))
 
     def _create(self, case: Case) -> None:
         self._metrics.replies |= case.replies
@@ -231,17 +245,17 @@ class Testbed:
 
     def _round(self, batch: Sequence[Case], result: Result) -> None:
         waiting: dict[str, _Prediction] = {}
-        targets = self._targets()
+        targets = self.targets()
         for predicted in self._each(lambda each: self._predict(each, targets), batch):
             waiting[predicted.case.name] = predicted
-        for name, target in self._targets().items():
+        for name, target in self.targets().items():
             if name in waiting and waiting[name].generation != target["metadata"]["generation"]:
                 result.late += 1
                 del waiting[name]
         deadline = time.monotonic() + _SECONDS
         while waiting and time.monotonic() < deadline:
             time.sleep(0.2)
-            reads, targets, hpas = dict(self._metrics.reads), self._targets(), self._hpas()
+            reads, targets, hpas = dict(self._metrics.reads), self.targets(), self.hpas()
             for name, predicted in [*waiting.items()]:
                 ended = self._ended(predicted, reads.get(name, 0), targets[name], hpas[name])
                 if ended is not None:
@@ -296,12 +310,6 @@ class Testbed:
             self._documents[path] = response.document
         document: Reply = response.document
         return document
-
-    def _targets(self) -> dict[str, Any]:
-        return _by_name(self._admin.get(_TARGETS))
-
-    def _hpas(self) -> dict[str, Any]:
-        return _by_name(self._admin.get(_HPAS))
 
     def _each(self, act: Callable[[Case], Any], cases: Sequence[Case]) -> list[Any]:
         with futures.ThreadPoolExecutor(_WORKERS) as executor:

@@ -34,6 +34,7 @@ class Backends:
             collector=values.collector,
             fallback=fallback,
             team_rules=team_rules.reports if team_rules else None,
+            errors_for_empty_lists=host.settings.serving.errors_for_empty_lists,
         )
         self._questions = Questions()
         self._questions_of: dict[str, Questions] = {}

@@ -41,7 +41,10 @@ def clock():
                 "--prometheus-header or another flag for credentials)"
             ),
         ),
-        (errors.Refused("10.0.0.1", status=404), "has no API at this URL (check --prometheus-url)"),
+        (
+            errors.Refused("10.0.0.1", status=404),
+            "has no API at this URL (status 404; check --prometheus-url)",
+        ),
     ],
 )
 def test_a_failure_lasts_since_the_first_one_until_an_answer(clock, error, problem):

@@ -178,6 +178,7 @@ def test_flags_that_the_original_lacks_are_few_and_all_have_an_effect():
     assert declared - original == {
         "allow-partial-responses",
         "causes-in-messages",
+        "errors-for-empty-lists",
         "event-loop",
         "external-fallback",
         "external-fallback-ca-file",

@@ -51,6 +51,7 @@ def test_defaults_are_those_of_the_original():
         ("cluster", "burst"): 10,
         ("serving", "event_loop"): "uvloop",
         ("serving", "causes_in_messages"): True,
+        ("serving", "errors_for_empty_lists"): True,
         ("serving", "bind_address"): "0.0.0.0",
         ("serving", "port"): 443,
         ("serving", "cert_dir"): "apiserver.local.config/certificates",

@@ -83,7 +83,7 @@ TARGETS = vector(1, job="gpu", instance="x:1")
         ),
         (
             {**EMPTY, "last": vector(NOW - 60), "elsewhere": vector(1, ns="x")},
-            Reason.SERIES_ENDED,
+            Reason.NAMESPACE_CHANGED,
             "with ns=x. If these are the same objects, correct the namespace label in the scrape",
         ),
         (

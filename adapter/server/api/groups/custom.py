@@ -284,7 +284,8 @@ async def _explain(
     """Log and return why a list is empty.
 
     Raises ApiError (404) for one object, and while the labels of the series are not known: a list
-    must not be empty only because the wrong label was queried.
+    must not be empty only because the wrong label was queried. Also if objects matched, unless the
+    backend answers that with an empty list.
     """
     resolved, young, pods_of = requested.question, requested.young, requested.pods_of
     target, entry = resolved.target, resolved.entry
@@ -304,7 +305,8 @@ async def _explain(
         causes = (*await backend.collector.of_plan(backend.inventory, query), *young)
     if target.name != ALL:
         raise not_found(target, backend, causes, name=target.name)
-    if any(each.reason in _UNKNOWN for each in causes):
+    is_error = query is not None and backend.errors_for_empty_lists
+    if is_error or any(each.reason in _UNKNOWN for each in causes):
         raise not_found(target, backend, causes)
     backend.collector.log_causes(str(target), causes)
     return causes

@@ -129,13 +129,18 @@ async def evaluate(
 async def content(
     requested: Requested, query: ExternalPlan | None, found: _Evaluated, backend: Backend
 ) -> Content:
-    """Return an ExternalMetricValueList."""
+    """Return an ExternalMetricValueList.
+
+    Raises ApiError (404) if it is empty, unless the backend answers that with an empty list.
+    """
     causes: tuple[Finding, ...] = ()
     if query and found.partial:
         causes = (missing.partial_response(str(query.step.rule.config.where)),)
     elif query and not found.values:
         causes = await backend.collector.of_plan(backend.inventory, query)
         backend.collector.log_causes(_subject(requested.info), causes)
+    if causes and not found.values and backend.errors_for_empty_lists:
+        raise _not_found(requested.info.resource, requested.info.namespace, causes)
     return Content(
         sources=(found.values,),
         items=len(found.values),

@@ -141,6 +141,8 @@ class Backend:
     """None if teams cannot have rules."""
     teams: Mapping[str, Backend] = field(default_factory=dict)
     """What requests in the namespace of a team use instead, by namespace."""
+    errors_for_empty_lists: bool = False
+    """Whether a list without any value is a 404 with the causes."""
     clock: Callable[[], float] = time.time
     """Returns Unix seconds."""
 

@@ -105,7 +105,7 @@ CAUSES = {
     "own_gpu": (Reason.EXPORTER_ONLY, "label pod of own_gpu has only the exporter's own pods"),
     "down": (Reason.TARGET_GONE, "target gpu/down:1 is down (up = 0); the last sample of down for"),
     "removed": (Reason.TARGET_GONE, "target gpu/removed:1 is not scraped any more; the last"),
-    "ended": (Reason.SERIES_ENDED, "the exporter is scraped (up = 1), but ended for pods a, b in"),
+    "ended": (Reason.SERIES_ENDED, "the target is scraped (up = 1), but ended for pods a, b in"),
     "old": (Reason.SAMPLE_TOO_OLD, "old for pods a, b in namespace default is 7m"),
     "moved": (Reason.OTHER_NAMESPACE, "Map exported_ns to namespace in `resources` of the rule"),
     "stopped": (Reason.SERIES_ENDED, "stopped for pods a, b in namespace default ended: the last"),
@@ -149,7 +149,7 @@ async def test_each_fault_has_its_own_cause(served: Api, caplog: pytest.LogCaptu
     answers = {}
     for metric in CAUSES:
         status, body = await served.get(f"{GROUP}/namespaces/default/pods/*/{metric}")
-        assert (status, body["items"]) == (200, [])
+        assert (status, body["kind"]) == (404, "Status")
         header = await warning(served, f"{GROUP}/namespaces/default/pods/*/{metric}")
         logged = [each for each in caplog.messages if each.startswith(f"pods/{metric} in ")]
         answers[metric] = (header, logged)
@@ -203,6 +203,30 @@ async def test_ten_answers_have_the_same_message_although_ages_grow(
     messages, sentences = map(set, zip(*found, strict=True))
     assert len(messages) == 1
     assert len(sentences) > 1
+
+
+@pytest.mark.parametrize("errors", [True, False])
+async def test_a_list_without_values_is_an_error_unless_a_flag_says_otherwise(
+    scraped: Prometheus, tmp_path: Path, errors: bool
+) -> None:
+    pods, flags = api.manifests(["default/a"]), (f"--errors-for-empty-lists={errors}",)
+    external = "/apis/external.metrics.k8s.io/v1beta1/namespaces/default/elsewhere"
+    rules = RULES + EXTERNAL
+    async with api.serving(tmp_path, scraped.url, pods, flags, rules=rules) as served:
+        of_pods = await served.get(f"{GROUP}/namespaces/default/pods/*/divided")
+        of_nothing = await served.get(external)
+        unmatched = await served.get(f"{GROUP}/namespaces/default/pods/*/divided?labelSelector=x")
+
+    if errors:
+        message = "the server could not find the metric divided for pods: NotFinite: "
+        assert of_pods[0] == of_nothing[0] == 404
+        assert of_pods[1]["message"].startswith(message)
+        assert ": OtherNamespace: " in of_nothing[1]["message"]
+    else:
+        assert [(status, body["items"]) for status, body in (of_pods, of_nothing)] == [
+            (200, [])
+        ] * 2
+    assert (unmatched[0], unmatched[1]["items"]) == (200, [])
 
 
 async def test_a_flag_keeps_the_text_of_the_original(scraped: Prometheus, tmp_path: Path) -> None:
