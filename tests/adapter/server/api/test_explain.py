@@ -198,7 +198,7 @@ async def test_an_external_metric_has_the_labels_of_its_values(served: Api) -> N
     assert found["request"]["metricLabelSelector"] == "pod=a"
     assert found["queries"][0]["promql"] == 'elsewhere{pod="a",ns="default"}'
     assert found["objects"] is None
-    assert status == 200
+    assert status == 404
 
 
 async def test_several_samples_under_aggregate_error_are_a_cause(
