@@ -24,6 +24,7 @@ from rules.ruleset import CompiledRule
 
 logger = logging.getLogger(__name__)
 
+_FIRST_RELIST = "relist", "and no earlier one succeeded"
 _RELIST = "relist", "the last result stays in use"
 _EXACT = "exact query", "metrics that ended may stay listed"
 _LIVE = "query of live labels", "the last ones stay in use"
@@ -75,7 +76,7 @@ class SeriesIndex:
         """Whether that query failed for a name that it was never answered for."""
         self._status = NEVER_LISTED
         """Of the relists alone; while labels are guesses, `statuses` differs."""
-        self._conditions = {each: Condition() for each in (_RELIST, _EXACT, _LIVE)}
+        self._conditions = {action: Condition() for action, _ in (_RELIST, _EXACT, _LIVE)}
         self.follow(selector, rules)
 
     def follow(self, selector: str, rules: tuple[CompiledRule, ...]) -> None:
@@ -139,7 +140,7 @@ class SeriesIndex:
         try:
             return await self._list(kinds, started)
         except Exception as error:  # noqa: BLE001 (see above)
-            self._note(_RELIST, error)
+            self._note(_FIRST_RELIST if self._names is None else _RELIST, error)
             self._status = replace(
                 self._status,
                 failed=True,
@@ -313,7 +314,7 @@ class SeriesIndex:
     def _note(self, what: tuple[str, str], error: Exception | None = None) -> None:
         """Log that an action begins to fail, or succeeds again."""
         action, consequence = what
-        changed = self._conditions[what].becomes("fails" if error else "")
+        changed = self._conditions[action].becomes("fails" if error else "")
         if changed and error:
             defect = None if isinstance(error, (errors.BackendError, RulesError)) else error
             logger.warning(

@@ -550,7 +550,7 @@ async def test_bad_selector_does_not_affect_other_rules(running, make, caplog):
     assert (status.listed, status.failed) == (None, True)
     assert status.failing_since is not None
     (record,) = caplog.records
-    assert record.message.startswith("rules[1]: relist failed, the last result stays in use: ")
+    assert record.message.startswith("rules[1]: relist failed, and no earlier one succeeded: ")
     assert "400 bad_data" in record.message
 
 

@@ -105,6 +105,7 @@ async def test_failures_do_not_count_towards_the_hour(index, lister, clock):
 
 async def test_a_failure_is_logged_once_when_it_begins_and_once_when_it_ends(index, lister, caplog):
     caplog.set_level(logging.INFO)
+    await index.relist(Kinds.builtin())
     lister.failure = errors.Unreachable("no route")
     for _ in range(2):
         await index.relist(Kinds.builtin())
@@ -114,5 +115,18 @@ async def test_a_failure_is_logged_once_when_it_begins_and_once_when_it_ends(ind
 
     assert [record.getMessage() for record in caplog.records] == [
         "rules[0]: relist failed, the last result stays in use: no route",
+        "rules[0]: relist succeeds again",
+    ]
+
+
+async def test_the_log_does_not_promise_an_earlier_result_before_the_first(index, lister, caplog):
+    caplog.set_level(logging.INFO)
+    lister.failure = errors.Unreachable("no route")
+    await index.relist(Kinds.builtin())
+    lister.failure = None
+    await index.relist(Kinds.builtin())
+
+    assert [record.getMessage() for record in caplog.records] == [
+        "rules[0]: relist failed, and no earlier one succeeded: no route",
         "rules[0]: relist succeeds again",
     ]
