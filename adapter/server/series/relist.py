@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import random
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import NoReturn
 
@@ -27,6 +27,7 @@ from rules.document.sources import DEFAULT
 from rules.findings import Finding, degraded, passes
 from rules.kinds import Kinds
 from rules.query.catalog import Catalog, Listing
+from rules.quoting import counted
 from rules.ruleset import CompiledRule, RuleSet, Team
 
 _JITTER = 0.1
@@ -116,9 +117,7 @@ class Relist:
         statuses = self.statuses
         problems = []
         if failing := [rule for rule in rules if statuses[rule.index].failed]:
-            named = [_since(rule, statuses[rule.index]) for rule in failing[:_MAX_REPORTED]]
-            more = len(failing) - len(named)
-            problems.append(f"cannot list {', '.join(named)}{f' and {more} more' if more else ''}")
+            problems.append(f"cannot list {_named(failing, statuses)}")
         if not rules and self._ruleset.resource_rules is None:
             problems.append("no rule is loaded")
         elif (
@@ -208,7 +207,7 @@ class Relist:
             rule: listing for index in self._indexes for rule, listing in index.listings().items()
         }
         if self._meter is not None:
-            self._meter.retain({place for index in self._indexes for place in index.places()})
+            self._meter.retain({path for index in self._indexes for path in index.paths()})
         self._start_following()
         await self._rebuild()
 
@@ -331,8 +330,17 @@ def _next(
     return generation.build(ruleset, listings, statuses, kinds)
 
 
-def _since(rule: CompiledRule, status: ListingStatus) -> str:
-    return f"{rule.config.where.path} since {utc(status.failing_since or 0.0)}"
+def _named(failing: Sequence[CompiledRule], statuses: Mapping[int, ListingStatus]) -> str:
+    """Return the first of `failing`, how many more there are, and since when each fails."""
+    since = [utc(statuses[rule.index].failing_since or 0.0) for rule in failing]
+    named = [str(rule.config.where) for rule in failing[:_MAX_REPORTED]]
+    more = len(failing) - len(named)
+    end = f" and {counted(more, 'more rule')}" if more else ""
+    if len({*since}) == 1:
+        return f"{', '.join(named)}{end} since {since[0]}"
+    return (
+        ", ".join(f"{name} since {began}" for name, began in zip(named, since, strict=False)) + end
+    )
 
 
 def _selectors(

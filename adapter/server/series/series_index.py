@@ -20,6 +20,7 @@ from rules.kinds import GroupResource, Kinds
 from rules.query import label_binding
 from rules.query.catalog import Listing, Series
 from rules.query.label_binding import LabelBinding
+from rules.quoting import counted
 from rules.ruleset import CompiledRule
 
 logger = logging.getLogger(__name__)
@@ -95,11 +96,11 @@ class SeriesIndex:
         if self._names is not None and len(self._pinned_names) == len(rules):
             pinned = set(self._pinned_names.values())
             self._names = {name: self._names[name] for name in self._names if name in pinned}
-        first, *others = self.places()
-        self._where = f"{first} and {len(others)} more" if others else first
+        first, *others = (str(rule.config.where) for rule in rules)
+        self._where = f"{first} and {counted(len(others), 'more rule')}" if others else first
 
-    def places(self) -> list[str]:
-        """Return the position of each rule in its file, `rules[3]`."""
+    def paths(self) -> list[str]:
+        """Return the path of each rule in its file, `rules[3]`."""
         return [rule.config.where.path or f"{rule.section}[{rule.index}]" for rule in self.rules]
 
     @property
@@ -148,8 +149,8 @@ class SeriesIndex:
                 refusal=error.refusal if isinstance(error, errors.BackendError) else "",
             )
             if self._meter is not None:
-                for rule in self.places():
-                    self._meter.failed(rule, outcome=type(error).__name__)
+                for path in self.paths():
+                    self._meter.failed(path, outcome=type(error).__name__)
             return False
 
     def _failing_since(self, now: float) -> float:
@@ -177,11 +178,11 @@ class SeriesIndex:
             partial=found.partial,
         )
         if self._meter is not None and found.partial:
-            for rule in self.places():
-                self._meter.failed(rule, outcome="Partial")
+            for path in self.paths():
+                self._meter.failed(path, outcome="Partial")
         elif self._meter is not None:
-            for rule, listing in zip(self.places(), self.listings().values(), strict=True):
-                self._meter.listed(rule, names=len(listing.series), at=started)
+            for path, listing in zip(self.paths(), self.listings().values(), strict=True):
+                self._meter.listed(path, names=len(listing.series), at=started)
         return not self._guessed
 
     async def refresh_live_labels(self, kinds: Kinds) -> None:

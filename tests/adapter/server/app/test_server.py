@@ -181,7 +181,9 @@ async def test_a_rule_that_cannot_be_listed_is_reported_and_affects_no_other(
     assert "[+]prometheus ok: answers\n" in text
     (line,) = re.findall(r"\[!\]rules degraded: (.*)\n", text)
     listed = "15 of 16 rules listed by their last relist"
-    assert re.fullmatch(rf"{listed}; cannot list rules\[15\] since 20.*\+00:00", line)
+    assert re.fullmatch(
+        rf"{listed}; cannot list rules\[15\] \(.*\.yaml:\d+\) since 20\S*\+00:00", line
+    )
     assert 'gpu_metrics_adapter_health_check_state{check="rules",state="degraded"} 1.0' in metrics
     assert 'gpu_metrics_adapter_health_check_state{check="prometheus",state="ok"} 1.0' in metrics
 

@@ -550,8 +550,28 @@ async def test_bad_selector_does_not_affect_other_rules(running, make, caplog):
     assert (status.listed, status.failed) == (None, True)
     assert status.failing_since is not None
     (record,) = caplog.records
-    assert record.message.startswith("rules[1]: relist failed, and no earlier one succeeded: ")
+    assert record.message.startswith(
+        "rules[1] (rules.yaml:5): relist failed, and no earlier one succeeded: "
+    )
     assert "400 bad_data" in record.message
+
+
+@pytest.mark.parametrize(
+    ("clock", "named"),
+    [
+        (lambda: 0, "{}, {}, {}, {}, {} and 1 more rule since 1970-01-01T00:00:00+00:00"),
+        (Ticks(), "{} since 1970-01-01T00:00:0"),
+    ],
+)
+async def test_the_health_check_names_rules_with_their_file(make, clock, named):
+    relist = make(
+        "http://127.0.0.1:9", *(rule(f'{{a="{number}"}}') for number in range(6)), clock=clock
+    )
+
+    await relist.once()
+
+    places = [f"rules[{number}] (rules.yaml:{2 + 3 * number})" for number in range(6)]
+    assert f"; cannot list {named.format(*places)}" in relist.check().fact
 
 
 @pytest.mark.parametrize("failing", ["ambiguous_bindings", "choices"])

@@ -114,8 +114,8 @@ async def test_a_failure_is_logged_once_when_it_begins_and_once_when_it_ends(ind
         await index.relist(Kinds.builtin())
 
     assert [record.getMessage() for record in caplog.records] == [
-        "rules[0]: relist failed, the last result stays in use: no route",
-        "rules[0]: relist succeeds again",
+        "rules[0] (rules.yaml:3): relist failed, the last result stays in use: no route",
+        "rules[0] (rules.yaml:3): relist succeeds again",
     ]
 
 
@@ -127,6 +127,6 @@ async def test_the_log_does_not_promise_an_earlier_result_before_the_first(index
     await index.relist(Kinds.builtin())
 
     assert [record.getMessage() for record in caplog.records] == [
-        "rules[0]: relist failed, and no earlier one succeeded: no route",
-        "rules[0]: relist succeeds again",
+        "rules[0] (rules.yaml:3): relist failed, and no earlier one succeeded: no route",
+        "rules[0] (rules.yaml:3): relist succeeds again",
     ]
