@@ -125,7 +125,11 @@ class Relist:
             and all(rule.index in self._listings for rule in rules)
             and not any(self._listings[rule.index].series for rule in rules)
         ):
-            problems.append("no rule selects a series that Prometheus has")
+            problems.append(
+                "no rule selects a series that Prometheus has: check the presets "
+                "(`gpu-metrics-adapter presets detect`), and if Prometheus has tenants, the one in "
+                "--prometheus-header"
+            )
         pending = sum(
             not (each := statuses[rule.index]).failed and each.listed is None for rule in rules
         )

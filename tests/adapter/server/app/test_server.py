@@ -202,7 +202,7 @@ def empty(real_servers: None, tmp_path_factory: pytest.TempPathFactory) -> Itera
 @pytest.mark.parametrize(
     ("rules", "remark"),
     [
-        (RULES_ONLY, "1 of 1 rules listed by .*; no rule selects a series that Prometheus has"),
+        (RULES_ONLY, "1 of 1 rules listed by .*; no rule selects a series that Prometheus has: .*"),
         (EXTERNAL_ONLY, "0 of 0 rules .*; no rule is loaded"),
     ],
 )
