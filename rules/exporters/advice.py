@@ -23,7 +23,6 @@ _REMEDIES: Mapping[str, str] = {
         f"with work on a multiprocessor.` to {_COUNTERS}"
     ),
 }
-_NOT_REPORTED = "The exporter does not report this, or metric_relabel_configs drops it"
 _LATE = "Such series appear with the first request"
 _ENDPOINTS = (
     "SGLang needs --enable-metrics and llama.cpp --metrics; trtllm-serve has its metrics at "
@@ -158,9 +157,6 @@ def _missing(
         _as_reported(generation, each, names) for each in generations.needed(fields) - names
     )
     others = [series for series in absent if series not in _REMEDIES]
-    remedy = _LATE if generation.late else generation.advice or _NOT_REPORTED
-    if generation.profiling:
-        remedy = f"Add this to {_COUNTERS}"
     groups = [[series] for series in absent if series in _REMEDIES] + ([others] if others else [])
     for group in groups:
         lost = [
@@ -172,8 +168,20 @@ def _missing(
         yield finding(
             code,
             f"missing {', '.join(group)}: no {', '.join(lost)}",
-            _REMEDIES.get(group[0], remedy),
+            _REMEDIES.get(group[0]) or _remedy(generation, several=len(group) > 1),
         )
+
+
+def _remedy(generation: Generation, *, several: bool) -> str:
+    """Return what to do about missing series without a remedy of their own."""
+    these, them = ("these", "them") if several else ("this", "it")
+    if generation.profiling:
+        return f"Add {these} to {_COUNTERS}"
+    if generation.late:
+        return _LATE
+    return generation.advice or (
+        f"The exporter does not report {these}, or metric_relabel_configs drops {them}"
+    )
 
 
 def _as_reported(generation: Generation, series: str, names: frozenset[str]) -> str:
