@@ -18,7 +18,7 @@ Scheme = Literal["exported", "own names", "honored", "direct", "scraped", "repea
 
 _SCHEMES: Mapping[Scheme, str] = {
     "exported": "`exported_pod`: scraped without honor_labels; `pod` is the exporter's own pod",
-    "own names": "`pod_name`: the same with and without honor_labels",
+    "own names": "`pod_name`: honor_labels does not change it, unlike a label `namespace`",
     "honored": "`pod`: scraped with honor_labels; idle devices have the exporter's own, or none",
     "direct": "`pod`: the scrape config adds no `pod` of its own",
     "scraped": "`pod`: the pod that is scraped",
@@ -115,6 +115,11 @@ class Report:
     def provisional(self) -> bool:
         """Return whether other presets may fit once a pod uses a GPU."""
         return any(each.provisional for each in self.exporters)
+
+    @property
+    def waiting(self) -> str:
+        """Return the preset that `--preset=auto` adds for pods that use a GPU later, or nothing."""
+        return DEFAULT if self.provisional and DEFAULT not in self.presets else ""
 
     @property
     def sentences(self) -> tuple[str, ...]:

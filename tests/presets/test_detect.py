@@ -165,6 +165,7 @@ async def test_a_report_is_provisional_if_series_have_only_the_exporters_own_pod
 
     assert detected.presets == (NODE,)
     assert detected.provisional
+    assert detected.waiting == "gpu-dcgm"
     assert any("series have only the exporter's own pod" in text for text in detected.sentences)
 
 

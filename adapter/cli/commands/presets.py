@@ -116,6 +116,11 @@ def _lines(report: detect.Report) -> Iterator[str]:
     if report.presets:
         yield "Matching presets, in this order:"
         yield f"  {' '.join(report.flags)}"
+        if report.waiting:
+            yield from wrapped(
+                "",
+                f"--preset=auto also loads {report.waiting}, for pods that use a GPU later.",
+            )
     else:
         yield "No preset matches."
 
