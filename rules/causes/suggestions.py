@@ -172,9 +172,8 @@ def of_preset_series(metric: str) -> str:
     if not found:
         return ""
     name, those = next(iter(found.items()))
-    exposed = "preset {} exposes" if len(those) == 1 else "presets {} expose"
-    shown = exposed.format(wording.names(those))
-    return f"; that is the name of a series, which the {shown} as {name}"
+    flags = " or ".join(f"--preset={each}" for each in those)
+    return f"; that is the name of a series. Load {flags}, and request {name} with type Pods"
 
 
 @functools.cache

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 
 from rules import quantity
@@ -32,6 +33,8 @@ _SOURCES: Mapping[str, str] = {
     "ContainerResource": "containerResource",
 }
 """Type of a metric -> its key."""
+_OF_GOOGLE = re.compile(r"prometheus\.googleapis\.com[|/]([\w:]+)[|/]\w+")
+"""Name of a series in the Custom Metrics Stackdriver Adapter: with its type, `gauge` or others."""
 _TARGETS: Mapping[str, tuple[str, ...]] = {
     "Pods": ("averageValue",),
     "Object": ("value", "averageValue"),
@@ -187,6 +190,9 @@ def _instead(target: HpaTarget, ruleset: RuleSet) -> str:
     if other is not None:
         return f", but {other.config.where} {advice}"
     known = {name for each in rules if (name := candidates.fixed_name(each)) is not None}
+    google = _OF_GOOGLE.fullmatch(target.metric)
+    if google is not None and (of_series := suggestions.of_preset_series(google[1])):
+        return f"; Google's adapter has this name for {wording.printable(google[1])}{of_series}"
     return (
         suggestions.of_series(rules, target.metric)
         or suggestions.of_preset_series(target.metric)

@@ -315,10 +315,13 @@ RIGHT: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
             "e-object: behavior.scaleDown.tolerance is -0.1, and must not be negative",
             (
                 "f-colon: no rule in these files and presets produces vllm:num_requests_waiting; "
-                "that is the name of a series, which the presets inference-triton, inference-vllm "
-                "expose as requests_waiting_current"
+                "that is the name of a series. Load --preset=inference-triton or "
+                "--preset=inference-vllm, and request requests_waiting_current with type Pods"
             ),
-            "produces prometheus.googleapis.com|vllm:num_requests_running|gauge",
+            (
+                "produces prometheus.googleapis.com|vllm:num_requests_running|gauge; Google's "
+                "adapter has this name for vllm:num_requests_running; that is the name of a series."
+            ),
         ),
         ("a-type-utilization", "note: "),
     ),
