@@ -210,7 +210,9 @@ def find(subject: str, results: Results, now: float, team: Team | None, *, gpu: 
             "Check that the exporter runs and is selected for scraping",
         )
     if scraped:
-        unused = "The pod uses no GPU any more" if gpu else "It has nothing to report any more"
+        unused = (
+            "The pod uses no GPU any more" if gpu else "The target has nothing to report any more"
+        )
         return End(
             Reason.SERIES_ENDED,
             f"the {'exporter' if gpu else 'target'} is scraped (up = 1), but {subject} ended: the "

@@ -21,7 +21,7 @@ from rules.kinds import GroupResource
 from rules.query import nature, scope
 from rules.query.aggregate import Sample
 from rules.query.catalog import Entry, ExternalEntry
-from rules.quoting import shorten
+from rules.quoting import counted, shorten
 from rules.ruleset import CompiledRule
 
 T = TypeVar("T")
@@ -205,7 +205,7 @@ def facts(
         scope=scope.sharing(question.step.source, binding).scope,
         samples=None if answer is None else first(own),
         other_samples=len(answer or ()) - len(own),
-        error=found.error,
+        error=found.error or _of_histograms(found),
         series_count=found.series,
         newest=found.newest,
         oldest=found.oldest,
@@ -214,6 +214,14 @@ def facts(
             (shorten(promql.one_line(query), MAX_QUERY), result) for query, result in sent
         ),
     )
+
+
+def _of_histograms(found: Evidence) -> str:
+    """Return how many native histograms the query returned, which are not among the samples."""
+    histograms = found.results.get("histograms")
+    if not histograms:
+        return ""
+    return f"the result has {counted(int(histograms[0].value), 'native histogram')}, not numbers"
 
 
 def _own(question: Question, answer: Sequence[Sample]) -> Sequence[Sample]:

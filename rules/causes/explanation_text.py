@@ -87,7 +87,7 @@ def _query_lines(query: Document, *, external: bool) -> Iterator[str]:
     if query["samples"] is None:
         return
     others = query["otherSamples"]
-    more = f"; not shown: {others} of other objects" if others else ""
+    more = f"; not shown: {others} without the name of a requested object" if others else ""
     yield f"  result  {_number(query['samples'], 'sample')}{more}"
     for sample in query["samples"]["items"]:
         labels = ", ".join(f"{key}={value}" for key, value in sample["labels"].items())

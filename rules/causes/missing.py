@@ -209,8 +209,8 @@ def no_match(resource: GroupResource, *, namespace: str, selector: str) -> Findi
     """Return the cause for a label selector that matches no object."""
     place = f" in namespace {printable(namespace)}" if namespace else ""
     matching = f"matches the label selector {wording.truncate(selector)}" if selector else "exists"
-    unfinished = ", except finished ones" if resource == PODS else ""
-    fact = f"no {wording.any_object(resource)}{place} {matching}{unfinished}"
+    unfinished = "unfinished " if resource == PODS else ""
+    fact = f"no {unfinished}{wording.any_object(resource)}{place} {matching}"
     cure = f"Compare the selector with the labels of the {resource}" if selector else ""
     if selector and resource == PODS:
         cure += "; an HPA uses the selector of its scale target"
@@ -219,7 +219,8 @@ def no_match(resource: GroupResource, *, namespace: str, selector: str) -> Findi
 
 def without_value(plan: Plan, values: Collection[str]) -> Finding:
     """Return the cause for a list that lacks some of the objects."""
-    return Finding(reason=Reason.NO_SAMPLE, fact=_lacking(plan, values, "value"))
+    cure = "`gpu-metrics-adapter explain` says why"
+    return Finding(reason=Reason.NO_SAMPLE, fact=_lacking(plan, values, "value"), cure=cure)
 
 
 def without_usage(plan: Plan, usages: Collection[str]) -> Finding:
@@ -363,7 +364,7 @@ def other_exporter(rule: CompiledRule, found: Generation, presets: Sequence[str]
     flags = " ".join(f"--preset={name}" for name in presets)
     remedy = f"use {flags} instead" if presets else found.advice
     fact = (
-        f"Prometheus has no series {wording.code(rule.config.series_query)}, which "
+        f"Prometheus now has no series {wording.code(rule.config.series_query)}, which "
         f"{rule.config.where} reads, but has those of {found.title}: {remedy}"
     )
     return rule.config.where.finding(Reason.OTHER_EXPORTER, fact, named=False, lasting=True)

@@ -131,7 +131,7 @@ class Reason(enum.StrEnum):
     NOT_SCRAPED = _Entry(
         "NotScraped",
         "Prometheus has no series of the object",
-        "Check that it is scraped; for an exporter of GPUs, that the object uses the device",
+        "Check that it is scraped, and uses a device if an exporter of devices reports it",
     )
     NO_SAMPLE = _Entry(
         "NoSample",

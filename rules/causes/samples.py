@@ -149,12 +149,21 @@ def of_values(question: Question) -> Mapping[str, str]:
         "targets of a pod": f'topk({_MAX_TARGETS}, up{{pod!=""}} and on (job, instance) {own})',
     }
     if (before := promql.without_default(question.query)) is not None:
-        asked = {**asked, "before": f"count({before})", **scrapes(own)}
+        asked = {**asked, "before": f"count({before})", **_emptied(question, before)}
     return asked
 
 
-def _selected(question: Question) -> tuple[tuple[str, str], ...]:
-    """Return selectors of the series with what the query matches beside objects and namespace.
+def _emptied(question: Question, query: str) -> Mapping[str, str]:
+    """Return the queries by which `_why_empty` says why a query of existing series is empty."""
+    asked = dict(scrapes(_selector(question, names=True, namespace=True)))
+    if comparison := promql.comparison(query):
+        asked["compared"] = comparison[0]
+    selected = _selected(question, query)
+    return {**asked, **{f"selected {matchers}": f"count({each})" for each, matchers in selected}}
+
+
+def _selected(question: Question, query: str) -> tuple[tuple[str, str], ...]:
+    """Return selectors of the series with what a query matches beside objects and namespace.
 
     For each, the selector and these matchers.
     """
@@ -163,7 +172,7 @@ def _selected(question: Question) -> tuple[tuple[str, str], ...]:
     except RulesError:
         return ()
     found: dict[str, str] = {}
-    for each in _nodes(question.query):
+    for each in _nodes(query):
         if not isinstance(each, VectorSelector) or each.alternatives:
             continue
         named = each.name or promql.pinned_name(each.matchers)
@@ -195,12 +204,12 @@ def notes(question: Question, results: Results, now: float) -> Iterator[str]:
     for gauge in dict.fromkeys(filter(gauges.is_gauge, rated)):
         yield f"metricsQuery of {where} {gauges.warning(gauge)}"
     if "before" in results and not results["before"] and (series := _number(results, "here")):
-        seconds = interval(results, now)
-        short = short_range(question.query, seconds) if seconds else ""
+        query = promql.without_default(question.query) or question.query
+        why, cure = _why_empty(question, query, results, now)
         yield (
-            f"the value is only that of `or vector(...)` in metricsQuery of {where}: the query "
-            f"before it has no result, although {wording.printable(question.step.series)} has "
-            f"{series} series" + (f": {short}" if short else "")
+            f"the value is only that of `or vector(...)` in metricsQuery of {where}. "
+            f"{wording.printable(question.step.series)} has {series} series, but {why}"
+            + (f". {cure}" if cure else "")
         )
     if _adds_series(question.query) and (targets := _repeated(results.get("targets of a pod", ()))):
         yield (
@@ -258,13 +267,7 @@ def further(question: Question, results: Results) -> Mapping[str, str]:
     if _number(results, "here"):
         if results["answer"]:
             return {}
-        queried = scrapes(_selector(question, names=True, namespace=True))
-        if comparison := promql.comparison(question.query):
-            queried = {**queried, "compared": comparison[0]}
-        selected = {
-            f"selected {matchers}": f"count({each})" for each, matchers in _selected(question)
-        }
-        return {**queried, **selected}
+        return _emptied(question, question.query)
     found: dict[str, str] = {}
     label = question.step.binding.resource
     if results["every"] and label:
@@ -315,8 +318,8 @@ def short_range(query: str, seconds: float) -> str:
         ranges = [x.range.total_seconds() for x in among if isinstance(x, MatrixSelector)]
         if ranges and min(ranges) < count * seconds:
             return (
-                f"the range {min(ranges):g}s is shorter than {shortest}: the series have one "
-                f"sample each {seconds:.0f} s{why}. Use {2 * count * seconds:.0f}s or more"
+                f"the range {min(ranges):g}s is shorter than {shortest}: there is one sample each "
+                f"{seconds:.0f} s{why}. Use {2 * count * seconds:.0f}s or more"
             )
     return ""
 
@@ -382,7 +385,7 @@ def _of_histograms(question: Question, results: Results) -> Finding | None:
         Reason.NO_SAMPLE,
         f"its query returned {counted(count, 'native histogram')}{_for(question)}, and a metric is "
         "a number",
-        f"Make one of them by histogram_quantile(0.95, {inner}), or by "
+        f"Make it a number by histogram_quantile(0.95, {inner}), or by "
         f"histogram_sum({inner}) / histogram_count({inner}), in `metricsQuery`; the query was "
         f"{wording.code(question.query)}",
     )
@@ -402,6 +405,8 @@ def _of_answer(question: Question, results: Results) -> Finding | None:
             f"{wording.code(question.query)}",
         )
     values = sorted({NOT_FINITE[str(x.value)] for x in answer if not math.isfinite(x.value)})
+    if values and (of_series := _of_not_finite(question, results)):
+        return of_series
     if values:
         no_values = f"{values[0]} is not a value" if len(values) == 1 else "these are not values"
         return _cause(
@@ -459,50 +464,63 @@ def _of_query(question: Question, results: Results, now: float) -> Finding | Non
     """Return the cause if the series exist, but the query has no result."""
     if not (count := _number(results, "here")):
         return None
-    series = wording.printable(question.step.series)
-    if _number(results, "not finite") == count:
-        return _cause(
-            question,
-            Reason.NOT_FINITE,
-            f"{series}{_for(question)} is NaN or Inf in Prometheus ({count} series), which is not "
-            "a value",
-            "Look at what the exporter reports in its /metrics",
-        )
+    if of_series := _of_not_finite(question, results):
+        return of_series
+    why, cure = _why_empty(question, question.query, results, now)
     return _cause(
         question,
         Reason.NO_SAMPLE,
-        f"{series} has {count} series{_for(question)}, but {_why_empty(question, results, now)}",
-        f"The query was {wording.code(question.query)}",
+        f"{wording.printable(question.step.series)} has {count} series{_for(question)}, but {why}",
+        ". ".join(filter(None, (cure, f"The query was {wording.code(question.query)}"))),
     )
 
 
-def _why_empty(question: Question, results: Results, now: float) -> str:
-    """Return why a query of series that exist has no result, as far as that is known."""
-    for _, matchers in _selected(question):
+def _of_not_finite(question: Question, results: Results) -> Finding | None:
+    """Return the cause if the series themselves are no numbers, whatever the query does."""
+    count = _number(results, "here")
+    if not count or _number(results, "not finite") != count:
+        return None
+    return _cause(
+        question,
+        Reason.NOT_FINITE,
+        f"{wording.printable(question.step.series)}{_for(question)} is NaN or Inf in Prometheus "
+        f"({count} series), which is not a value",
+        "Look at what the exporter reports in its /metrics. If it means idle, set `onNaN: zero` in "
+        "the rule",
+    )
+
+
+def _why_empty(question: Question, query: str, results: Results, now: float) -> tuple[str, str]:
+    """Return why a query of series that exist has no result, as far as that is known; and a cure.
+
+    `results` has those of `_emptied`.
+    """
+    for _, matchers in _selected(question, query):
         if results.get(f"selected {matchers}") == ():
-            return f"none with {matchers}, which the query or the metric selector says"
-    comparison = promql.comparison(question.query)
-    seconds = interval(results, now)
-    if seconds and (short := short_range(question.query, seconds)):
-        then = ""
-        if comparison:
-            then = f"; then its comparison {wording.code(comparison[1])} may still leave nothing"
-        return f"the query has no result: {short}{then}"
+            label = matchers.partition("=")[0].rstrip("!")
+            who = "query" if label in question.rule.config.metrics_query else "metric selector"
+            return f"none with {matchers}", f"Correct the {who}, unless that means 0"
+    comparison = promql.comparison(query)
     if comparison and (values := results.get("compared")):
         shown = wording.names(sorted({f"{each.value:g}" for each in values}))
         compared, condition = map(wording.code, comparison)
         return (
-            f"the query has no result: {compared} is {shown}, so its comparison {condition} fails"
+            f"the query has no result: {compared} is {shown}, so its comparison {condition} fails",
+            "Correct the comparison, or what it compares",
         )
-    nodes = _nodes(question.query)
+    seconds = interval(results, now)
+    if seconds and (short := short_range(query, seconds)):
+        then = ""
+        if comparison:
+            then = f"; then its comparison {wording.code(comparison[1])} may still leave nothing"
+        return f"the query has no result: {short}{then}", ""
+    nodes = _nodes(query)
     parts = [
         *(["its range (`rate` needs two samples)"] if any(map(_is_rate, nodes)) else []),
         *([f"its comparison {wording.code(comparison[1])}"] if comparison else []),
         *(["the labels by which it joins series"] if any(map(_joins, nodes)) else []),
     ]
-    if not parts:
-        return "the query has no result"
-    return f"the query has no result. Check {' and '.join(parts)}"
+    return "the query has no result", f"Check {' and '.join(parts)}" if parts else ""
 
 
 def _joins(node: Expression) -> bool:
@@ -545,7 +563,8 @@ def _of_relabelled(question: Question, results: Results) -> Finding | None:
             reason,
             f"the label {expected} of {wording.printable(question.step.series)} is {own}, and "
             f"{label} names the requested objects",
-            f"Map {label} in `resources` of the rule, or scrape with `honorLabels: true`",
+            f"Map {_with_namespace(question, results, label)} in `resources` of the rule, or "
+            "scrape with `honorLabels: true`",
             lasting=True,
         )
     return _cause(
@@ -556,6 +575,17 @@ def _of_relabelled(question: Question, results: Results) -> Finding | None:
         f"Map {label} in `resources` of the rule, or rename it in the exporter or scrape config",
         lasting=True,
     )
+
+
+def _with_namespace(question: Question, results: Results, label: str) -> str:
+    """Return a renamed label, with that of the namespace if the scrape renamed both."""
+    namespace = _renamed(question.step.binding.namespace)
+    both = any(
+        each.labels.get(label) in question.names
+        and each.labels.get(namespace) == question.namespace != ""
+        for each in results.get("present", ())
+    )
+    return f"{label} and {namespace}" if both else label
 
 
 def _of_places(question: Question, results: Results) -> Finding | None:
@@ -622,10 +652,12 @@ def _of_time(question: Question, results: Results, now: float) -> Finding | None
         places = wording.names(sorted({each.labels.get(label, "") for each in others}))
         reason = Reason.NAMESPACE_CHANGED
         fact = f"{subject} ended, and objects of the same name have series with {label}={places}"
+        honor = " (`honorLabels: true`)" if any(_renamed(label) in x.labels for x in others) else ""
         cure = (
-            "If these are the same objects, correct the namespace label in the scrape config "
-            "(`honorLabels: true`). Otherwise the series of the requested ones have ended"
+            "If these are the same objects, correct the namespace label in the scrape config"
+            f"{honor}. Otherwise the series of the requested ones have ended"
         )
+        return _cause(question, reason, fact, cure, lasting=True)
     return _cause(question, reason, fact, cure)
 
 
@@ -647,12 +679,13 @@ def _of_objects(question: Question, results: Results) -> Finding:
         sentence = f"Prometheus has {every} series of {series}, but none{place}"
         return _cause(question, Reason.NO_SAMPLE, sentence)
     if excluded := results.get("excluded"):
+        these = "this is the right one" if len(excluded) == 1 else "these are the right ones"
         return _cause(
             question,
             Reason.NO_SAMPLE,
             f"{series} has {len(excluded)} series{_for(question)}, but not with the matchers of "
             f"{wording.code(question.rule.config.series_query)}{_differing(question, excluded)}",
-            "If these are the right series, write a rule that selects them",
+            f"If {these}, write a rule that selects such series",
         )
     values = sorted({each.labels.get(label, "") for each in results.get("present", ())})
     if near := _near(question, values):
@@ -679,7 +712,8 @@ def _differing(question: Question, found: Sequence[Sample]) -> str:
             if _excludes(matcher, value := each.labels.get(matcher.label, ""))
         }
     )
-    return f": they have {wording.names(labels)}" if labels else ""
+    have = "it has" if len(found) == 1 else "they have"
+    return f": {have} {wording.names(labels)}" if labels else ""
 
 
 def _excludes(matcher: Matcher, value: str) -> bool:
@@ -719,20 +753,20 @@ def _unscraped(question: Question, results: Results) -> str:
     # Another label may name the pods, beside that of the exporter's own.
     mapped = max(_number(results, "foreign"), _number(results, "mapped"))
     if unmapped := every - mapped if "foreign" in results else 0:
+        names = "names" if unmapped == 1 else "name"
         causes.append(
             f"an exporter does not report the pod of each {device}: {unmapped} of {every} series "
-            f"name no pod but the exporter's own{_mapping(question)}"
+            f"{names} no pod but the exporter's own{_mapping(question, some=mapped > 0)}"
         )
     return f"{', '.join(causes[:-1])}, or {causes[-1]}" if causes[2:] else ", or ".join(causes)
 
 
-def _target_of(question: Question, results: Results, *, named: bool = False) -> str:
-    """Return what is wrong with the scrape of pods without series.
-
-    `named` says to begin a sentence with the pods.
-    """
+def _target_of(question: Question, results: Results, which: str = "") -> str:
+    """Return what is wrong with the scrape of pods without series; `which` pods, if not named."""
     several = len(question.names) > 1
-    who = f"The requested {'pods' if several else 'pod'}" if named else "they" if several else "it"
+    who = "they" if several else "it"
+    if which:
+        who = f"{which} {'pods' if several else 'pod'}"
     if targets := results.get("target"):
         if not targets[0].value:
             return (
@@ -756,14 +790,17 @@ def _device(question: Question) -> str:
     return next((name for part, name in _DEVICES.items() if part in selected), "GPU")
 
 
-def _mapping(question: Question) -> str:
-    """Return how an exporter reports the pods of GPUs; empty if that is not known."""
+def _mapping(question: Question, *, some: bool = False) -> str:
+    """Return how an exporter reports the pods of GPUs; empty if that is not known.
+
+    `some` says that it reports those of some GPUs.
+    """
     if not question.step.series.startswith("DCGM_"):
         return ""
-    return (
-        " (DCGM_EXPORTER_KUBERNETES=true; for resource claims also KUBERNETES_ENABLE_DRA=true and "
-        "read access to resourceslices)"
-    )
+    claims = "KUBERNETES_ENABLE_DRA=true and read access to resourceslices"
+    if some:
+        return f" (for resource claims, set {claims})"
+    return f" (set DCGM_EXPORTER_KUBERNETES=true; for resource claims also {claims})"
 
 
 def _others(question: Question, results: Results) -> str:
@@ -789,7 +826,7 @@ def _others(question: Question, results: Results) -> str:
         for name in question.names
         for other, place in found
     ):
-        return f"{whose}{_target_of(question, results, named=True)}"
+        return f"{whose}{_target_of(question, results, 'The requested')}"
     served = sorted(
         {
             each
@@ -798,11 +835,24 @@ def _others(question: Question, results: Results) -> str:
             if each.startswith(_EXPORTED) and each not in {_renamed(label), _renamed(namespace)}
         }
     )
-    mapped = wording.names(served) if served else "the label that names the served object"
+    place = next(
+        (
+            x
+            for each in results.get("present", ())
+            for x in (_renamed(namespace), namespace)
+            if each.labels.get(x) == question.namespace
+        ),
+        "the label of its namespace",
+    )
+    mapped = wording.names([*(served or ["the label that names the served object"]), place])
+    instead = (
+        f"`type: Object` (map {mapped} in `resources` of the rule), or of `type: External` (by a "
+        "rule in `externalRules`, with `namespaced: false` for series of another namespace)"
+    )
+    count = "this pod counts" if len(found) == 1 else "these pods count"
     return (
-        f"{whose}If these pods count the requests of others, as an Ingress does, use a metric of "
-        f"`type: Object`, and map {mapped} in `resources` of the rule. Otherwise the requested pod "
-        "is not scraped"
+        f"{whose}If {count} the requests of others, as an Ingress does, use a metric of {instead}. "
+        f"If not, {_target_of(question, results, 'the requested')}"
     )
 
 

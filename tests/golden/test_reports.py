@@ -158,10 +158,10 @@ RIGHT: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "12-selector-that-works": (
         (
             "zone%3Db\n{}: 9\n",
-            "zone%3Dc\nno items\n",
+            "zone%3Dc\n404 NotFound: ",
             "in namespace llm has the value 9 (oldest sample: ",
             "Nothing to do",
-            'none with zone="c", which the query or the metric selector says',
+            'none with zone="c". Correct the metric selector, unless that means 0',
             "busy is 7 of 5. busy: the selector `zone=b` has no effect",
         ),
         ("queue: the selector", "externalRules[0] (rules.yaml:7) does not use"),
@@ -223,7 +223,7 @@ RIGHT: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     ),
     "18-workers-of-a-broker": (
         (
-            "no items",
+            "404 NotFound: ",
             "rabbit-0: 240\n",
             "for pods w-0, w-1 in namespace work: the series are of rabbit-0 in namespace mq",
             "`type: Object`",
@@ -278,7 +278,7 @@ RIGHT: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     ),
     "28-or-zero-hides-short-range": (
         (
-            "the range 15s is shorter than two scrapes: the series have one sample each 15 s",
+            "the range 15s is shorter than two scrapes: there is one sample each 15 s",
             "{}: 0\n",
             "has the value 0 (oldest sample: ",
             "ext_load: the value is only that of `or vector(...)`",
@@ -289,7 +289,7 @@ RIGHT: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "28-default-inside": (
         (
             "the value is only that of `or vector(...)`",
-            "the range 20s is shorter than two scrapes",
+            '`sum(rate(jobs_total{namespace="llm"}[20s]))` is 2, so its comparison `> 1000` fails',
             "steady in namespace llm has the value 4",
         ),
         (),
@@ -299,8 +299,8 @@ RIGHT: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
             "llm/spare\n{}: 3\n",
             "external metric idle in namespace llm has the value 0 (oldest sample: ",
             "Nothing to do",
-            "metricsQuery of externalRules[1] (rules.yaml:6): the query before it has no result",
-            "metricsQuery of externalRules[2] (rules.yaml:10): the query before it has no result",
+            'has 1 series, but none with status="error". Correct the query, unless that means 0',
+            "metricsQuery of externalRules[2] (rules.yaml:10). done_total has 1 series, but",
             "the range 10s is shorter than two scrapes",
         ),
         ("or vector(...)` in metricsQuery of externalRules[0]", "the range 2m is shorter"),
@@ -368,7 +368,7 @@ RIGHT: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("KUBERNETES_ENABLE_DRA", "exporter's own pod"),
     ),
     "20-honor-labels-and-a-claim": (
-        ("v-0: 60", "1 of 2 series name no pod but the exporter's own", "KUBERNETES_ENABLE_DRA"),
+        ("v-0: 60", "1 of 2 series names no pod but the exporter's own", "KUBERNETES_ENABLE_DRA"),
         (),
     ),
 }

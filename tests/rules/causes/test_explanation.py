@@ -345,7 +345,7 @@ def test_samples_of_other_objects_are_only_counted() -> None:
 
     lines = list(explanation_text.lines(document))
     assert document["queries"][0]["otherSamples"] == 2
-    assert "  result  1 sample; not shown: 2 of other objects" in lines
+    assert "  result  1 sample; not shown: 2 without the name of a requested object" in lines
 
 
 def test_a_label_cannot_control_the_terminal() -> None:

@@ -653,7 +653,7 @@ def test_missing_series_are_pending_until_a_scrape_after_the_start(status, pendi
             PODS,
             "app=x",
             (
-                "no pod in namespace a matches the label selector app=x, except finished ones. "
+                "no unfinished pod in namespace a matches the label selector app=x. "
                 "Compare the selector with the labels of the pods; an HPA uses the selector of its "
                 "scale target"
             ),

@@ -205,7 +205,7 @@ def test_only_a_rate_needs_two_samples(query, seconds, why):
         ((), ("a-1", "n"), "The requested pod is not scraped. Check that a ServiceMonitor"),
         (vector(0), ("a-1", "n"), "The requested pod is down for Prometheus (up = 0)"),
         (vector(1), ("a-1", "n"), "The requested pod is scraped (up = 1) without this series"),
-        (vector(1), ("a-1", "m"), "If these pods count the requests of others"),
+        (vector(1), ("a-1", "m"), "If this pod counts the requests of others"),
     ],
 )
 def test_a_sibling_with_series_shows_how_the_requested_pod_is_scraped(up, present, sentence):

@@ -247,7 +247,9 @@ async def test_a_selector_without_objects_gives_an_empty_list_and_the_reason(get
     status, document, warning = await get(f"{LIST}?labelSelector=app%3Dnone")
 
     assert (status, document["items"]) == (200, [])
-    assert "NoObject: no pod in namespace a matches the label selector app=none, except" in warning
+    assert (
+        "NoObject: no unfinished pod in namespace a matches the label selector app=none" in warning
+    )
 
 
 @pytest.mark.parametrize(
