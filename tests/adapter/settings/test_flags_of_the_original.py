@@ -217,6 +217,7 @@ def test_every_setting_is_read_where_the_parts_are_wired():
         Path("adapter/settings/serving.py"),
         # What reads the options of a connection.
         Path("adapter/clients/identities.py"),
+        Path("adapter/clients/sources.py"),
     ]
     read = {
         node.attr
