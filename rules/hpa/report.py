@@ -100,40 +100,48 @@ def verdict(observation: Observation, decision: Decision, why: Sequence[str] = (
             f"later: it depends on {decision.unknown}; {present}{some}. "
             f"{doubt or 'Wait, or shorten the window in spec.behavior'}"
         )
+    what = doubt or advice(
+        hpa, decision.limit, decision.recommended or 0, scales=decision.replicas != current
+    )
     if decision.replicas != current:
         limit = f", {_LIMITS[decision.limit]}" if decision.limit else ""
         return (
             f"{subject} scales {hpa.target} from {current} to "
             f"{counted(decision.replicas, 'replica')}{limit}: {present}{some}. "
-            f"{doubt or _advice(hpa, decision, scales=True)}"
+            f"{what}"
         )
-    advice = doubt or _advice(hpa, decision, scales=False)
     if decision.limit:
         return (
             f"{keeps}, {_LIMITS[decision.limit]}: the metrics recommend {decision.recommended}; "
-            f"{present}{some}. {advice}"
+            f"{present}{some}. {what}"
         )
-    return f"{keeps}: {present}{some}. {advice}"
+    return f"{keeps}: {present}{some}. {what}"
 
 
 def doubt_of(proposed: Proposal) -> Finding | None:
     """Return why a value is probably not what its author wants; None if it is."""
-    noted = Finding(state=State.WARNING, subject=proposed.metric.name, fact=proposed.note)
-    return sums.doubt(proposed) or (noted if proposed.note else units.doubt(proposed))
+    metric = proposed.metric
+    if found := sums.doubt(proposed):
+        return found
+    if proposed.note:
+        return Finding(state=State.WARNING, subject=metric.name, fact=proposed.note)
+    if proposed.replicas is None:
+        return None
+    return units.doubt(metric, proposed.current, proposed.ratio)
 
 
-def _advice(hpa: Autoscaler, decision: Decision, *, scales: bool) -> str:
-    """Return what to do about a decision that is a number."""
-    if decision.limit == "TooManyReplicas" and (decision.recommended or 0) >= _FAR * hpa.maximum:
+def advice(hpa: Autoscaler, limit: str, recommended: int, *, scales: bool = False) -> str:
+    """Return what to do about a limit; `recommended` are the replicas that metrics recommend."""
+    if limit == "TooManyReplicas" and recommended >= _FAR * hpa.maximum:
         return (
             f"That is {_FAR} times maxReplicas or more: check that the target has the unit of the "
             "metric"
         )
-    if scales or not decision.limit:
+    if scales or not limit:
         return "Nothing to do"
-    if decision.limit == "TooFewReplicas":
+    if limit == "TooFewReplicas":
         return "Lower minReplicas to allow fewer" if hpa.minimum > 1 else "Nothing to do"
-    if decision.limit == "TooManyReplicas":
+    if limit == "TooManyReplicas":
         return "Raise maxReplicas to allow more"
     return "Change spec.behavior to allow it"
 

@@ -9,7 +9,7 @@ import re
 
 from rules import quantity
 from rules.findings import Finding, warning
-from rules.hpa.proposal import Proposal
+from rules.hpa.autoscaler import Metric
 from rules.query.nature import PERCENT, SHARE
 
 _SHARE_OR_PERCENT = re.compile(r".*utili[sz]ation.*")
@@ -54,15 +54,17 @@ def doubt_of_target(name: str, value: int, *, external: bool) -> Finding | None:
     return None
 
 
-def doubt(proposed: Proposal) -> Finding | None:
-    """Return why target and value have different units; None if they have not."""
-    metric, value = proposed.metric, proposed.current
-    if proposed.replicas is None or metric.type in {"Resource", "ContainerResource"}:
+def doubt(metric: Metric, value: int, ratio: float) -> Finding | None:
+    """Return why the target of a metric and its value have different units; None if they have not.
+
+    `ratio` is the value divided by the target.
+    """
+    if metric.type in {"Resource", "ContainerResource"}:
         return None
     if found := doubt_of_target(metric.name, metric.value, external=metric.type == "External"):
         return found
     shown = f"{metric.name} is {metric.written(value)}"
-    if metric.name.endswith("_total") and proposed.ratio >= _FAR:
+    if metric.name.endswith("_total") and ratio >= _FAR:
         fact = f"{shown} and by its name a counter, which only rises"
         return warning("", fact, cure="Compute a rate in metricsQuery")
     if not PERCENT.fullmatch(metric.name) and not _SHARE_OR_PERCENT.fullmatch(metric.name):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 from rules import quantity
 from rules.errors import QuantityError, RulesError
 from rules.findings import Finding, State
-from rules.hpa import autoscaler
+from rules.hpa import autoscaler, report, units
 from rules.hpa.autoscaler import Autoscaler, Metric
 
 Document = Mapping[str, Any]
@@ -42,6 +43,17 @@ class Value:
     """In the unit of the target; None if the controller has no value."""
     stamp: float | None
     """Time of the oldest value, in Unix seconds; None if it is not known."""
+
+    @property
+    def ratio(self) -> float:
+        """The value divided by the target; 0 without a value."""
+        return self.current / self.metric.value if self.current and self.metric.value else 0.0
+
+    def doubt(self) -> Finding | None:
+        """Return why target and value have different units; None if they have not."""
+        if self.current is None:
+            return None
+        return units.doubt(self.metric, self.current, self.ratio)
 
     def document(self, now: float) -> Document:
         """Return the metric for clients; ages are in seconds."""
@@ -188,9 +200,14 @@ def _judge(hpa: Autoscaler, values: Sequence[Value], look: Look | None) -> tuple
     lacking = [str(each.metric) for each in values if each.current is None]
     if lacking and hpa.conditions.get("ScalingActive", ("",))[0] == "True":
         return State.WARNING, f"{lacking[0]} has no value and is ignored"
+    if doubt := next(filter(None, map(Value.doubt, values)), None):
+        return State.WARNING, doubt.sentence
     limited, reason, _ = hpa.conditions.get("ScalingLimited", ("", "", ""))
     if limited == "True" and reason == "TooManyReplicas":
-        return State.WARNING, "limited by maxReplicas. Raise it to allow more"
+        ratio = max((each.ratio for each in values), default=0.0)
+        recommended = math.ceil(ratio * hpa.current)
+        fact = f"limited by maxReplicas: the metrics recommend about {recommended}"
+        return State.WARNING, f"{fact}. {report.advice(hpa, reason, recommended)}"
     return State.OK, ""
 
 

@@ -1,0 +1,51 @@
+"""Rows of autoscalers: what they say is wrong, and what to do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from adapter.cli.console import rows
+from rules.findings import State
+
+LIMITED = {"type": "ScalingLimited", "status": "True", "reason": "TooManyReplicas", "message": ""}
+ACTIVE = {"type": "ScalingActive", "status": "True", "reason": "ValidMetricFound", "message": ""}
+
+
+def document(name: str, value: str | None, target: str, *conditions: dict[str, str]) -> Any:
+    """Return an HPA with one metric of pods, of which one replica is present."""
+    current = {"type": "Pods", "pods": {"current": {"averageValue": value}}} if value else {}
+    pods = {"metric": {"name": name}, "target": {"type": "AverageValue", "averageValue": target}}
+    return {
+        "metadata": {"namespace": "default", "name": "web", "uid": "1"},
+        "spec": {
+            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web"},
+            "minReplicas": 1,
+            "maxReplicas": 1,
+            "metrics": [{"type": "Pods", "pods": pods}],
+        },
+        "status": {
+            "currentReplicas": 1,
+            "desiredReplicas": 1,
+            "currentMetrics": [current],
+            "conditions": list(conditions),
+        },
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "target", "sentence"),
+    [
+        ("gpu_duty_cycle_current", "30", "200m", "Write the percentage: 20 for 20 %, not 0.2"),
+        ("gpu_duty_cycle_current", "30", "20k", "Write the percentage, such as 20"),
+        ("requests_total", "100k", "10", "Compute a rate in metricsQuery"),
+        ("queue", "100", "10", "check that the target has the unit of the metric"),
+        ("queue", "15", "10", "recommend about 2. Raise maxReplicas to allow more"),
+    ],
+)
+def test_advice_is_that_of_explain(name: str, value: str, target: str, sentence: str) -> None:
+    row = rows.row(document(name, value, target, ACTIVE, LIMITED), None)
+
+    assert row.state is State.WARNING
+    assert row.sentence.endswith(sentence)
