@@ -63,7 +63,8 @@ def doubt_of_sum(name: str, query: str = "") -> Finding | None:
     if not kind:
         return None
     cure = "Select one item by `metric.selector`, or aggregate to one in metricsQuery"
-    return warning("", f"by its {by} a {kind}, and a sum of these is none", cure=cure)
+    fact = f"by its {by} a {kind}, and a sum of {kind}s is not a {kind}"
+    return warning("", fact, cure=cure)
 
 
 def of_name(name: str) -> str:

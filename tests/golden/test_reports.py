@@ -77,12 +77,12 @@ RIGHT: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "08-external-sum-of-percentiles": (
         (
             "without a selector adds up to 7",
-            "by its name a percentile, and a sum of these is none",
+            "by its name a percentile, and a sum of percentiles is not a percentile",
             "There are other series dynamo_frontend_*, such as dynamo_frontend_time_to_first_token",
         ),
         ("values.yaml:8:21: warning: rules.external[0].metricsQuery: is", "is scraped"),
     ),
-    "08-external-sum-of-means": (("and a sum of these is none",), ()),
+    "08-external-sum-of-means": (("and a sum of means is not a mean",), ()),
     "10-ratio-as-average-value": (
         (
             (

@@ -259,8 +259,8 @@ TWO = explanation.first([("a=x", "2"), ("a=y", "3")])
             (
                 "external metric wait_seconds in namespace default has the values 2 for a=x, 3 for "
                 "a=y (oldest sample: 4 s). An HPA adds up these 2 values, but each is by its query "
-                "a mean, and a sum of these is none. Select one item by `metric.selector`, or "
-                "aggregate to one in metricsQuery"
+                "a mean, and a sum of means is not a mean. Select one item by `metric.selector`, "
+                "or aggregate to one in metricsQuery"
             ),
         ),
         (

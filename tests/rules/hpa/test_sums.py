@@ -52,8 +52,8 @@ def test_a_name_tells_that_items_must_not_be_added_up(name: str, kind: str) -> N
         return
     assert found.sentence == (
         f"{name} is 748m: the controller adds 2 items (374m, 374m), but each is by its name a "
-        f"{kind}, and a sum of these is none. Select one item by `metric.selector`, or aggregate "
-        "to one in metricsQuery"
+        f"{kind}, and a sum of {kind}s is not a {kind}. Select one item by `metric.selector`, or "
+        "aggregate to one in metricsQuery"
     )
 
 
