@@ -60,10 +60,12 @@ def on_nothing(
         yield _bad(
             "empty",
             "Prometheus has no series at all: it scrapes nothing, or has just started",
-            "Check its /targets page and --prometheus-url",
+            "Check its /targets page, --prometheus-url, and if it has tenants, X-Scope-OrgID in "
+            "--prometheus-header",
         )
         return
     scraped = counted(targets, "target")
+    scrapes = f"scrapes {scraped}, none with" if targets else "has no `up` of any target, and no"
     if ended:
         yield _bad(
             "ended",
@@ -74,8 +76,7 @@ def on_nothing(
     else:
         yield _bad(
             "no-gpu-series",
-            f"Prometheus scrapes {scraped}, none with series of a GPU exporter or model "
-            "server that a preset reads",
+            f"Prometheus {scrapes} series of a GPU exporter or model server that a preset reads",
             "Check that one is deployed, and that a ServiceMonitor, PodMonitor or scrape config "
             "selects it (kube-prometheus-stack needs its `release` label on them). "
             f"{_ENDPOINTS}. For other series names, write rules and load them with --config",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from adapter import errors
 from adapter.cli.doctor import installation
@@ -21,6 +22,10 @@ FROM_POD = (
     "run doctor in the adapter's pod (kubectl exec), or set --prometheus-url to a URL that is "
     "reachable from here"
 )
+EMPTY = "empty"
+"""Reason of the finding that Prometheus has no series at all."""
+_NO_PRESET = "no-gpu-series"
+"""Reason of the finding that no preset reads what Prometheus has: other rules may."""
 _LABELS = frozenset({"no-pods"})
 """Reasons of observations about labels of pods."""
 
@@ -101,13 +106,17 @@ def _unreachable(error: errors.BackendError) -> Finding:
 
 def _of_report(report: detect.Report, presets: frozenset[str]) -> Iterator[Finding]:
     if not report.exporters:
-        texts = [each.sentence for each in report.findings]
-        yield warning(
+        reason = report.findings[0].reason
+        cures = [each.cure for each in report.findings]
+        if reason == _NO_PRESET:
+            cures.append("Ignore this if all rules are about other series")
+        found = warning(
             "exporters",
             "Prometheus has no series that a preset reads",
-            cause=" ".join(texts[:1]),
-            cure=" ".join(texts[1:]) or "none is needed if all rules are about other series",
+            cause="; ".join(each.fact for each in report.findings),
+            cure=". ".join(filter(None, cures)),
         )
+        yield replace(found, reason=reason)
         return
     flags = " ".join(report.flags) or "no preset reads it"
     titles = ", ".join(each.generation.title for each in report.exporters)

@@ -21,7 +21,7 @@ from adapter.cli.doctor.installation import Installed
 from adapter.cli.doctor.report import Step
 from adapter.clients import sources
 from adapter.clients.kubernetes import Kube
-from rules.findings import Finding, failure, skipped
+from rules.findings import Finding, State, failure, skipped
 
 _QPS, _BURST = 50.0, 100
 _TIMEOUT = 5.0
@@ -50,7 +50,20 @@ async def examine(
         installed = Installed(api=api, service=service, namespace=namespace, user=user)
         deployed = Step(name="prometheus", run=lambda: _deployed(installed, prometheus))
         checks = (*_of_installation(installed), deployed, *_of_metrics(installed))
-        return True, (*found, *await report.run(checks))
+        return True, (*found, *_related(await report.run(checks)))
+
+
+def _related(findings: Sequence[Finding]) -> Iterator[Finding]:
+    """Yield the findings; what Prometheus lacks is the cause why no metric is listed."""
+    cause = cure = ""
+    for each in findings:
+        if each.subject == "prometheus" and each.state is State.FAILURE:
+            cause, cure = "no rule could be listed, because queries fail", "see prometheus"
+        elif each.reason == backend.EMPTY:
+            cause, cure = "Prometheus has no series at all", "see exporters"
+    for each in findings:
+        related = cause and each.cause == installation.NO_SERIES
+        yield replace(each, cause=cause, cure=cure) if related else each
 
 
 def _of_installation(installed: Installed) -> Iterator[Step]:

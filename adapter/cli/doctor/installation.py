@@ -26,6 +26,8 @@ _SELF_REVIEW = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 _MAX_SKEW = 5.0
 """Seconds. Certificates and tokens tolerate more, timestamps of metrics do not."""
 _MAX_PODS = 5
+NO_SERIES = "no rule selects a series that Prometheus has"
+"""Why no metric is listed, unless the checks of Prometheus say why."""
 _BEYOND = re.compile(
     r"\[\+\](team-rules|autoscalers) ok: .*\b[1-9][0-9]* (refused|metrics left out)"
 )
@@ -277,6 +279,8 @@ async def metrics(installed: Installed) -> Iterable[Finding]:
     if reply.status != 200:
         message = " ".join(reply.body[:300].decode(errors="replace").split())
         cure = "see apiservice and service: the API server does not reach the adapter"
+        if reply.status == 404:
+            cure = "see apiservice: the API is not registered"
         return [failure("metrics", f"GET {path}: {reply.status}: {message}", cure=cure)]
     number = len(orjson.loads(reply.body).get("resources") or ())
     if number:
@@ -285,7 +289,7 @@ async def metrics(installed: Installed) -> Iterable[Finding]:
         failure(
             "metrics",
             f"{CUSTOM.name} lists no metric",
-            cause="no rule selects a series that Prometheus has",
+            cause=NO_SERIES,
             cure="compare the presets and rules with the findings about exporters; "
             "`check FILE --prometheus-url=URL` tells what each rule takes",
         )

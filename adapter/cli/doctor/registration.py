@@ -156,7 +156,9 @@ def _unavailable(subject: str, document: Mapping[str, Any]) -> Finding | None:
 async def served(installed: Installed) -> Iterable[Finding]:
     """Return whether the caBundle is valid and verifies the certificate that is served."""
     name = CUSTOM.apiservices[-1]
-    document = await _read(installed, name) or {}
+    document = await _read(installed, name)
+    if document is None:
+        return [skipped("serving-certificate", f"APIService {name} does not exist")]
     spec = document.get("spec") or {}
     if _owner(document) != installed.name:
         return [skipped("serving-certificate", f"APIService {name} is not this adapter's")]
