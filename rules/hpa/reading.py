@@ -18,13 +18,17 @@ from rules.hpa import autoscaler, decision, proposal
 from rules.hpa.autoscaler import Autoscaler, Document, Metric, Pod, Reference, Scale
 from rules.hpa.proposal import PodValue, Proposal
 from rules.kinds import GroupResource
-from rules.metrics_apis import ALL_OBJECTS, CUSTOM
+from rules.metrics_apis import ALL_OBJECTS, CUSTOM, USAGE
 
 T = TypeVar("T")
 
 _KNOWN_VERSIONS = ("v1beta2", "v1beta1")
 _HPAS = "/apis/autoscaling/v2/namespaces/{}/horizontalpodautoscalers/{}"
 _NO_KIND = "Correct describedObject in the HPA, or install its CustomResourceDefinition"
+DOCTOR = "Run: gpu-metrics-adapter doctor"
+NOT_SERVED = f"the cluster does not serve {USAGE.name}"
+NO_USAGE = "Install metrics-server, or the component resource-metrics of the manifests"
+NO_TARGET = "Correct scaleTargetRef in the HPA"
 _EMPTY = "no metrics returned from {} metrics API"
 
 
@@ -41,7 +45,7 @@ class Failure:
     """Reply to a request that failed."""
 
     status: int
-    """HTTP status; 0 without a response."""
+    """HTTP status; 0 without a response, 200 of a list that is empty."""
     message: str
 
 
@@ -123,10 +127,15 @@ def requests(hpa: Autoscaler) -> Steps[tuple[Request | UnreadableError, ...]]:
 
 
 def _scale(hpa: Autoscaler) -> Steps[Scale]:
-    resource = yield from _resource(hpa.target)
-    below = f"{_root(hpa.target.api_version)}/namespaces/{quote(hpa.namespace)}"
-    path = f"{below}/{resource}/{quote(hpa.target.name)}/scale"
-    return autoscaler.scale((yield from get(path)))
+    try:
+        resource = yield from _resource(hpa.target)
+        below = f"{_root(hpa.target.api_version)}/namespaces/{quote(hpa.namespace)}"
+        path = f"{below}/{resource}/{quote(hpa.target.name)}/scale"
+        return autoscaler.scale((yield from get(path)))
+    except UnreadableError as error:
+        if error.status != 404:
+            raise
+        raise UnreadableError(str(error), status=404, cure=NO_TARGET) from error
 
 
 def _blocked(hpa: Autoscaler, scale: Scale) -> str:
@@ -150,7 +159,10 @@ def _propose(
         return None, proposal.failed(metric, str(error), cure=error.cure)
     reply = yield request
     if isinstance(reply, Failure):
-        return request, proposal.failed(metric, reply.message)
+        if reply.status == 404 and USAGE.has(request.path):
+            return request, proposal.failed(metric, NOT_SERVED, cure=NO_USAGE)
+        cure = "" if reply.status == 200 else DOCTOR
+        return request, proposal.failed(metric, reply.message, cure=cure)
     tolerances, items = hpa.tolerances, reply.get("items") or ()
     try:
         match metric.type:
@@ -158,7 +170,7 @@ def _propose(
                 api = "custom" if metric.type == "Pods" else "resource"
                 values = _of_pods(items) if api == "custom" else _usage(items, metric)
                 if not items:
-                    return request, proposal.failed(metric, _EMPTY.format(api))
+                    return request, proposal.failed(metric, _EMPTY.format(api), cure=DOCTOR)
                 proposed = proposal.of_pods(
                     metric,
                     values,

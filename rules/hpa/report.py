@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Sequence
 
 from rules.findings import Finding, State
-from rules.hpa import proposal, sums, units
+from rules.hpa import proposal, reading, sums, units
 from rules.hpa.autoscaler import Autoscaler, Document, ScalingRules
 from rules.hpa.decision import Decision
 from rules.hpa.proposal import Proposal
@@ -93,7 +94,7 @@ def verdict(observation: Observation, decision: Decision, why: Sequence[str] = (
         return f"{keeps}: {refused}. For you, {present}. {cure}"
     some = f"; {failed[0].metric} has no value and is ignored" if failed else ""
     found = next(filter(None, map(doubt_of, observation.proposals)), None)
-    doubt = "" if found is None else found.sentence
+    doubt = "" if found is None else re.sub("^the ", "The ", found.sentence)
     if decision.replicas is None:
         return (
             f"{subject} scales {hpa.target} from {current} to {_goal(decision, current)}, now or "
@@ -169,6 +170,19 @@ def last_failure(observation: Observation) -> tuple[str, str]:
     return "", ""
 
 
+def cure_of(kind: str, reason: str, message: str) -> str:
+    """Return what to do about a condition of the controller that is False."""
+    if reason == "AmbiguousSelector":
+        return UNBLOCK[0].upper() + UNBLOCK[1:]
+    if "forbidden" in message:
+        return "Grant this right to the user in the message"
+    if reason == "FailedGetScale":
+        return reading.NO_TARGET
+    if kind == "AbleToScale":
+        return "Correct what the message names"
+    return reading.DOCTOR
+
+
 def _cure(kind: str, message: str) -> str:
     if "forbidden" in message:
         return (
@@ -192,8 +206,8 @@ def _hint(observation: Observation, failed: Proposal) -> str:
     if failed.cure:
         return f". {failed.cure}"
     if observation.requests[observation.proposals.index(failed)] is None:
-        return ". Run: gpu-metrics-adapter doctor"
-    return ". Is metrics-server installed? `kubectl top pods` must work"
+        return f". {reading.DOCTOR}"
+    return ""
 
 
 def explains(request: Request) -> bool:

@@ -141,13 +141,13 @@ class Autoscalers:
         return Item(kept["metadata"]["namespace"], kept["metadata"]["name"], kept)
 
     def _sample(self, document: Document, *, after: float = 0.0) -> None:
-        """Add a sample, unless the last one is younger than `after` seconds.
+        """Add a sample, unless the last is younger than `after` seconds, or without replicas.
 
-        A status without conditions has no numbers: the controller has not synced yet.
+        The controller has not read the scale then.
         """
-        if not document["status"].get("conditions"):
-            return
         row = rows.row(document, None)
+        if row.wanted is None:
+            return
         samples = self._samples.get(row.key)
         if samples is None:
             self._samples.set(row.key, samples := deque(maxlen=_MAX_SAMPLES))
@@ -180,7 +180,9 @@ class Autoscalers:
             hpa = autoscaler.autoscaler(document)
             requests = await client.run(reading.requests(hpa), self._kept_reply)
         except UnreadableError as error:
-            found = failure("scale", str(error), cure="Correct scaleTargetRef")
+            found = failure(
+                "scale", str(error), cure=error.cure or "Run: gpu-metrics-adapter doctor"
+            )
             return Look(at=self._clock(), findings=(found,))
         stamps, findings = [], []
         for metric, request in zip(hpa.metrics, requests, strict=True):
@@ -200,7 +202,8 @@ class Autoscalers:
             reply = await self._kube.fetch(request.path, request.params)
         except errors.BackendError as error:
             return None, failure(name, str(error), cure="Run: gpu-metrics-adapter doctor")
-        return _oldest(reply), metrics.judge(name, reply)
+        finding = metrics.judge(name, request, reply, "Run: gpu-metrics-adapter doctor")
+        return _oldest(reply), finding
 
     async def _kept_reply(self, request: reading.Request) -> reading.Reply:
         kept = self._scales.get(request.path)

@@ -77,8 +77,9 @@ class Row:
     target: str
     minimum: int
     maximum: int
-    present: int
-    wanted: int
+    present: int | None
+    wanted: int | None
+    """Replicas; None if the controller did not read the scale."""
     values: tuple[Value, ...]
     state: State
     sentence: str
@@ -128,23 +129,27 @@ def row(document: Document, look: Look | None) -> Row:
             target="",
             minimum=0,
             maximum=0,
-            present=0,
-            wanted=0,
+            present=None,
+            wanted=None,
             values=(),
             state=State.SKIPPED,
             sentence=f"this autoscaler cannot be read: {error!r}. Its Kubernetes may be newer",
         )
     values = tuple(_values(hpa, document, look))
     state, sentence = _judge(hpa, values, look)
+    known = hpa.conditions and (
+        hpa.current or hpa.conditions.get("AbleToScale", ("",))[0] != "False"
+    )
+    # A controller that never had a value writes 0.
+    wanted = hpa.desired or hpa.current if state is State.FAILURE else hpa.desired
     return Row(
         namespace=hpa.namespace,
         name=hpa.name,
         target=str(hpa.target),
         minimum=hpa.minimum,
         maximum=hpa.maximum,
-        present=hpa.current,
-        # A controller that never had a value writes 0.
-        wanted=hpa.desired or hpa.current if state is State.FAILURE else hpa.desired,
+        present=hpa.current if known else None,
+        wanted=wanted if known else None,
         values=values,
         state=state,
         sentence=sentence,
@@ -192,7 +197,8 @@ def _judge(hpa: Autoscaler, values: Sequence[Value], look: Look | None) -> tuple
         kind, reason, message = failed[0]
         if kind == "ScalingActive" and worst is not None:
             return State.FAILURE, _sentence(worst)
-        return State.FAILURE, f"{reason}: {message}"
+        cure = report.cure_of(kind, reason, message)
+        return State.FAILURE, f"{reason}: {message.rstrip('.')}. {cure}"
     if worst is not None and worst.state is not State.OK:
         return worst.state, _sentence(worst)
     if not hpa.conditions:

@@ -551,7 +551,10 @@ def _cells(row: Document) -> tuple[str, ...]:
         f"{row['namespace']}/{row['name']}",
         row["target"],
         metrics,
-        f"{row['currentReplicas']}->{row['desiredReplicas']}",
+        "->".join(
+            "?" if each is None else str(each)
+            for each in (row["currentReplicas"], row["desiredReplicas"])
+        ),
         " ".join(row["sentence"].split()),
     )
 

@@ -51,8 +51,9 @@ async def explain(client: Client, namespace: str, name: str) -> Explained:
     try:
         observed = await client.run(reading.read(namespace, name, time.time))
     except UnreadableError as error:
-        advice = ". Correct namespace and name" if error.status == 404 else ""
-        raise CannotTellError(f"{error}{advice}", status=error.status) from error
+        cure = error.cure or ("Correct namespace and name" if error.status == 404 else "")
+        text = ". ".join(filter(None, (str(error), cure)))
+        raise CannotTellError(text, status=error.status) from error
     observed = await client.with_queries(observed, notes=True)
     explanations = await _explanations(client, observed)
     decided = decision.decide(

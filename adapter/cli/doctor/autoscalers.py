@@ -16,12 +16,12 @@ from adapter.background import gather_or_cancel
 from adapter.cli.doctor import client
 from adapter.cli.doctor.installation import Installed
 from adapter.clients.kubernetes import Kube, Reply
-from rules.causes import warning_header
 from rules.errors import UnreadableError
 from rules.findings import Finding, failure, ok, skipped, warning
 from rules.hpa import reading, report
 from rules.hpa.reading import Observation
 from rules.metrics_apis import USAGE
+from rules.quoting import counted
 
 _PATH = "/apis/autoscaling/v2/horizontalpodautoscalers"
 _MAX_HPAS = 50
@@ -31,8 +31,6 @@ _SECONDS = 6.0
 """Seconds after which the other autoscalers are not checked."""
 _FORBIDDEN = frozenset({401, 403})
 _SEE = "docs/troubleshooting.md#what-do-the-reasons-mean explains the reason"
-
-_RESOURCE_METRICS = "install metrics-server, or the component resource-metrics of the manifests"
 
 _Replies = Mapping[int, Reply]
 """`id` of a request -> its reply."""
@@ -46,7 +44,8 @@ async def metrics(installed: Installed) -> Iterable[Finding]:
     number = sum(count for count, _ in found.values())
     findings = [finding for index in sorted(found) for finding in found[index][1]]
     more = " (of more)" if (listed.get("metadata") or {}).get("continue") else ""
-    fact = f"{len(found)} autoscalers{more} use {number} metrics"
+    verb = "uses" if len(found) == 1 else "use"
+    fact = f"{counted(len(found), 'autoscaler')}{more} {verb} {counted(number, 'metric')}"
     if len(found) < len(hpas):
         rest = f"{len(hpas) - len(found)} of {len(hpas)} were not checked within {_SECONDS:g} s"
         findings.append(skipped("autoscalers", rest, "`explain hpa NAMESPACE/NAME` checks one"))
@@ -108,8 +107,8 @@ async def _observe(
         if "/namespaces/" not in request.path:
             discovered[request.path] = reply
         if reply.status != 200:
-            return reading.Failure(status=reply.status, message=_message(reply))
-        return _document(reply)
+            return reading.Failure(status=reply.status, message=client.message_of(reply))
+        return client.document_of(reply)
 
     observed = await client.run(reading.observe(hpa, time.time), send)
     return observed, replies
@@ -120,10 +119,7 @@ def _of_metrics(subject: str, observed: Observation, replies: _Replies) -> Itera
         name = f"{subject}, metric {proposed.metric.name}"
         if request is None:
             yield failure(name, proposed.error, cure=proposed.cure or "see apiservices")
-        elif replies[id(request)].status == 404 and USAGE.has(request.path):
-            fact = f"the cluster does not serve {USAGE.name}"
-            yield failure(name, fact, cure=_RESOURCE_METRICS)
-        elif finding := judge(name, replies[id(request)]):
+        elif finding := judge(name, request, replies[id(request)], "see apiservices"):
             yield finding
         elif doubt := report.doubt_of(proposed):
             yield replace(doubt, subject=name)
@@ -131,35 +127,22 @@ def _of_metrics(subject: str, observed: Observation, replies: _Replies) -> Itera
             yield ok(name, f"the HPA controller adds up {len(proposed.items)} items")
 
 
-def judge(name: str, reply: Reply) -> Finding | None:
-    """Return why a metric has no value, or not for all objects; None if it has."""
-    cause = _cause(reply)
+def judge(name: str, request: reading.Request, reply: Reply, see: str) -> Finding | None:
+    """Return why a metric has no value, or not for all objects; None if it has.
+
+    `see` is what to do if the API server answers instead of the adapter.
+    """
+    cause = client.cause_of(reply)
+    if reply.status == 404 and USAGE.has(request.path):
+        return failure(name, reading.NOT_SERVED, cure=reading.NO_USAGE)
     if reply.status == 200:
         if orjson.loads(reply.body).get("items"):
             return warning(name, cause, cure=_SEE) if cause else None
         return failure(name, f"no value. {cause}", cure="" if cause else _SEE)
     if reply.status in _FORBIDDEN:
         return skipped(name, "this account may not read the metric")
-    return failure(name, cause or f"status {reply.status}: {_message(reply)}", cure="")
-
-
-def _cause(reply: Reply) -> str:
-    """Return the first cause of an answer: `NotFinite: ...`."""
-    details = _document(reply).get("details") or {}
-    for each in details.get("causes") or ():
-        if each.get("reason"):
-            return f"{each['reason']}: {each.get('message', '')}"
-    return warning_header.parse(reply.headers.get(warning_header.NAME, ""))
-
-
-def _message(reply: Reply) -> str:
-    message = _document(reply).get("message") or reply.body[:200].decode(errors="replace")
-    return " ".join(str(message).split())
-
-
-def _document(reply: Reply) -> Mapping[str, Any]:
-    try:
-        document = orjson.loads(reply.body)
-    except orjson.JSONDecodeError:
-        return {}
-    return document if isinstance(document, dict) else {}
+    if cause:
+        return failure(name, cause, cure="")
+    message, status = client.message_of(reply), str(reply.status)
+    fact = message if message.startswith(status) else f"status {status}: {message}"
+    return failure(name, fact, cure=see)

@@ -10,14 +10,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import orjson
+
 from adapter import errors
 from adapter.clients.kubernetes import Kube
+from adapter.clients.kubernetes import Reply as Response
 from rules import metrics_apis
-from rules.causes import explanation_text
+from rules.causes import explanation_text, warning_header
 from rules.errors import UnreadableError
 from rules.hpa import reading, report, sums
 from rules.hpa.reading import Failure, Observation, Reply, Request, Steps, T
-from rules.metrics_apis import CUSTOM
+from rules.metrics_apis import CUSTOM, USAGE
 
 _QPS, _BURST, _TIMEOUT = 50.0, 100, 20.0
 _METRIC_TIMEOUT = 4.0
@@ -160,12 +163,23 @@ class Client:
         waits = report.explains(request) and "explain" not in request.params
         try:
             async with asyncio.timeout(seconds if waits else None):
+                if USAGE.has(request.path):
+                    return _of_usage(await self._kube.fetch(request.path, request.params))
                 document: Mapping[str, Any] = await self._kube.get(request.path, request.params)
         except TimeoutError:
             return Failure(status=0, message=NO_ANSWER)
         except errors.BackendError as error:
             return Failure(status=error.status, message=error.refusal or str(error))
         return document
+
+
+def _of_usage(response: Response) -> Reply:
+    """Return the reply to a request for usage; why there is none, if only the header says so."""
+    if response.status != 200:
+        return Failure(status=response.status, message=message_of(response))
+    document = document_of(response)
+    cause = "" if document.get("items") else cause_of(response)
+    return Failure(status=200, message=cause) if cause else document
 
 
 def _problem(failure: Failure, group: str) -> str:
@@ -182,3 +196,27 @@ def _problem(failure: Failure, group: str) -> str:
     if failure.status == 429:
         return "the adapter explains only two requests at a time. Try again in a few seconds"
     return f"{message}. {_DOCTOR}"
+
+
+def cause_of(reply: Response) -> str:
+    """Return the first cause of an answer: `NotFinite: ...`."""
+    details = document_of(reply).get("details") or {}
+    for each in details.get("causes") or ():
+        if each.get("reason"):
+            return f"{each['reason']}: {each.get('message', '')}"
+    return warning_header.parse(reply.headers.get(warning_header.NAME, ""))
+
+
+def message_of(reply: Response) -> str:
+    """Return the message of an answer that is an error."""
+    message = document_of(reply).get("message") or reply.body[:200].decode(errors="replace")
+    return " ".join(str(message).split())
+
+
+def document_of(reply: Response) -> Mapping[str, Any]:
+    """Return the document of an answer; empty if it has none."""
+    try:
+        document = orjson.loads(reply.body)
+    except orjson.JSONDecodeError:
+        return {}
+    return document if isinstance(document, dict) else {}

@@ -346,8 +346,8 @@ FAST = {
             documents(resource_metric(type="Utilization", averageUtilization=50)) | {RESOURCE: {}},
             (
                 "default/gpu-hpa keeps 1 replica of deployment/serving, because Resource metric "
-                "cpu has no value: no metrics returned from resource metrics API. Is "
-                "metrics-server installed? `kubectl top pods` must work"
+                "cpu has no value: no metrics returned from resource metrics API. Run: "
+                "gpu-metrics-adapter doctor"
             ),
         ),
         (

@@ -49,3 +49,28 @@ def test_advice_is_that_of_explain(name: str, value: str, target: str, sentence:
 
     assert row.state is State.WARNING
     assert row.sentence.endswith(sentence)
+
+
+@pytest.mark.parametrize(
+    ("conditions", "replicas", "cure"),
+    [
+        ([("AbleToScale", "FailedGetScale")], None, "Correct scaleTargetRef in the HPA"),
+        ([("ScalingActive", "AmbiguousSelector")], 0, "let each select pods of its own"),
+        ([("ScalingActive", "FailedGetPodsMetric")], 0, "Run: gpu-metrics-adapter doctor"),
+        ([], None, "Wait 15 s"),
+    ],
+)
+def test_replicas_that_nobody_counted_are_unknown_and_each_fault_has_a_cure(
+    conditions: list[tuple[str, str]], replicas: int | None, cure: str
+) -> None:
+    failed = [
+        {"type": kind, "status": "False", "reason": reason, "message": "it failed"}
+        for kind, reason in conditions
+    ]
+    found = document("queue", None, "10", *failed)
+    found["status"] |= {"currentReplicas": 0, "desiredReplicas": 0}
+
+    row = rows.row(found, None)
+
+    assert (row.present, row.wanted) == (replicas, replicas)
+    assert row.sentence.endswith(cure)

@@ -33,6 +33,7 @@ from adapter.cli.doctor.report import Step
 from adapter.clients.kubernetes import Kube, Reply
 from rules.exporters import detect
 from rules.findings import State, failure, ok, warning
+from rules.hpa import reading
 from tools.certificates import Holder
 from tools.fakes import kubernetes
 from tools.presets.table import EXPORTERS
@@ -531,11 +532,14 @@ def reply(status, document, warning=""):
             "NoRule: none",
         ),
         (reply(500, {"message": "an\nerror"}), State.FAILURE, "status 500: an error"),
+        (reply(404, {"message": "404 page not found"}), State.FAILURE, "404 page not found"),
         (reply(403, {}), State.SKIPPED, "may not read"),
     ],
 )
 def test_an_answer_is_judged_by_items_causes_and_warning(answer, state, words):
-    finding = autoscalers.judge("autoscaler default/web: m", answer)
+    request = reading.Request(path="/apis/custom.metrics.k8s.io/v1beta2/namespaces/a/pods/*/m")
+
+    finding = autoscalers.judge("autoscaler default/web: m", request, answer, "see apiservices")
 
     assert (finding and finding.state) == state
     assert finding is None or words in finding.fact
@@ -770,6 +774,27 @@ def test_presets_in_use_are_compared_with_the_exporters(presets, expected):
     found = backend._of_report(report, frozenset(presets))
 
     assert [each.cure for each in found if "but the adapter has" in each.fact] == expected
+
+
+@pytest.mark.parametrize(
+    ("finding", "cause", "cure"),
+    [
+        (failure("prometheus", "hangs", cure="?"), "because queries fail", "see prometheus"),
+        (
+            dataclasses.replace(warning("exporters", "none", cure="?"), reason=backend.EMPTY),
+            "Prometheus has no series at all",
+            "see exporters",
+        ),
+        (ok("prometheus", "answers"), installation.NO_SERIES, "correct the rules"),
+    ],
+)
+def test_that_no_metric_is_listed_has_the_cause_that_another_check_found(finding, cause, cure):
+    listed = failure("metrics", "none", cause=installation.NO_SERIES, cure="correct the rules")
+
+    *_, found = checks._related([finding, listed])
+
+    assert found.cause.endswith(cause)
+    assert found.cure == cure
 
 
 def test_a_warning_about_an_autoscaler_comes_before_advice_about_exporters():
