@@ -9,7 +9,7 @@ import functools
 import re
 
 from rules.findings import Finding
-from rules.quoting import shorten
+from rules.quoting import counted, shorten
 
 NAME = "Warning"
 _MAX = 400
@@ -20,7 +20,7 @@ _HEADER = re.compile(r'299 \S+ "((?:[^"\\]|\\.)*)"')
 @functools.lru_cache(maxsize=256)
 def render(causes: tuple[Finding, ...]) -> str:
     """Return the value of the header. Remembered, because a list has the same causes for long."""
-    more = f" (and {len(causes) - 1} more)" if len(causes) > 1 else ""
+    more = f" (and {counted(len(causes) - 1, 'more cause')})" if len(causes) > 1 else ""
     text = shorten(str(causes[0]), _MAX).replace("…", "...") + more
     printable = "".join(each if " " <= each <= "~" else "?" for each in " ".join(text.split()))
     quoted = printable.replace("\\", "\\\\").replace('"', '\\"')

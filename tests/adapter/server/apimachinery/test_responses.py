@@ -370,11 +370,11 @@ def test_a_warning_is_one_line_of_ascii_in_quotes_and_limited():
     (header,) = responses.with_warning(Answer(body=b""), (cause, cause)).headers.values()
 
     assert header.startswith('299 - "NoQuery: a \\"b\\" \\\\ ? Evil: 1 xxx')
-    assert header.endswith('xxx... (and 1 more)"')
+    assert header.endswith('xxx... (and 1 more cause)"')
     assert len(header) < 500
     parsed = warning_header.parse(header)
     assert parsed.startswith('NoQuery: a "b" \\ ? Evil: 1 xxx')
-    assert parsed.endswith("xxx... (and 1 more)")
+    assert parsed.endswith("xxx... (and 1 more cause)")
     assert warning_header.parse("") == ""
 
 
