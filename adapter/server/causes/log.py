@@ -15,6 +15,7 @@ from typing import NoReturn
 
 from adapter import bounds
 from adapter.errors import BackendError
+from rules.causes import wording
 from rules.causes.missing import SEE_LOG
 from rules.findings import Finding, Place, State
 
@@ -102,14 +103,7 @@ class CauseLog:
             known.logged, known.requests = now, 0
         self._missing.move_to_end((subject, identity))
         if repeated or known.total == 0:
-            line = (
-                "; ".join(
-                    str(replace(each, cure="") if each.cure == SEE_LOG else each) for each in causes
-                )
-                or "the metric appeared or disappeared just now"
-            )
-            if error is not None:
-                line += f": {type(error).__name__}: {error}"
+            line = _line(causes, error)
             log.log(known.level, "%s: %s%s", subject, line[:_MAX_LINE], repeated)
         known.count(now)
         if len(self._missing) > bounds.LOGGED_CAUSES.size:
@@ -134,6 +128,17 @@ class CauseLog:
                 ended.total,
                 _duration(ended.last - ended.began),
             )
+
+
+def _line(causes: Sequence[Finding], error: BackendError | None) -> str:
+    """Return the causes in one line, with `error` in the first unless that quotes it already."""
+    shown = [replace(each, cure="") if each.cure == SEE_LOG else each for each in causes]
+    if shown and error is not None:
+        first, refusal = shown[0], wording.truncate(" ".join(error.refusal.split()))
+        if not refusal or refusal not in first.fact:
+            quoted = f"{first.fact} ({type(error).__name__}: {error})"
+            shown[0] = replace(first, fact=quoted)
+    return ". Also ".join(map(str, shown)) or "the metric appeared or disappeared just now"
 
 
 def _duration(seconds: float) -> str:

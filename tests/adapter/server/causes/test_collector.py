@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+from dataclasses import replace
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -250,7 +251,7 @@ async def test_a_cause_is_logged_once_and_again_when_it_changes_or_after_ten_min
         SUBJECT,
         [cause(Reason.NO_SERIES, rule="rules[0]"), cause(Reason.NO_SERIES, rule="rules[1]")],
     )
-    assert messages(caplog)[2:] == [f"{SUBJECT}: NoSeries: because; NoSeries: because"]
+    assert messages(caplog)[2:] == [f"{SUBJECT}: NoSeries: because. Also NoSeries: because"]
 
     clock.now += ENDED_AFTER
     metrics._log.log_ended()
@@ -342,3 +343,22 @@ async def test_a_log_line_is_truncated(metrics, caplog):
     metrics.log_causes(SUBJECT, [cause(Reason.NO_QUERY, "x" * 100_000)])
 
     assert len(messages(caplog)[0]) < 2100
+
+
+@pytest.mark.parametrize(
+    ("refusal", "line"),
+    [
+        ("", "NoSample: because (Refused: GET /api: 400 bad). Correct it"),
+        ("bad", "NoSample: because (Refused: GET /api: 400 bad). Correct it"),
+        ("because", "NoSample: because. Correct it"),
+    ],
+)
+async def test_an_error_stands_before_the_cure_unless_the_cause_quotes_it(
+    metrics, caplog, refusal, line
+):
+    error = errors.Refused("GET /api: 400 bad", status=400)
+    error.refusal = refusal
+
+    metrics.log_causes(SUBJECT, [replace(cause(Reason.NO_SAMPLE), cure="Correct it")], error)
+
+    assert messages(caplog) == [f"{SUBJECT}: {line}"]
