@@ -6,6 +6,7 @@ callers who may read discovery get it. `samples` finds causes by further queries
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -28,6 +29,10 @@ _NOW = 5.0
 """Seconds since a relist for which its result is one of now."""
 _SCRAPE_INTERVAL = 60.0
 """Prometheus' default, in seconds. An exporter that starts with the adapter is scraped by then."""
+
+_UNKNOWN_FUNCTION = re.compile(r'unknown function with name "(\w+)"')
+_OLDER = {"histogram_avg": "histogram_sum(X) / histogram_count(X)"}
+"""Function -> what means the same in an older Prometheus."""
 
 LabelsBySeries = Mapping[tuple[int, str], Collection[str]]
 """`CompiledRule.index` and the name of a series -> the labels that Prometheus has for it now."""
@@ -288,13 +293,25 @@ def failed_query(
             reason=Reason.QUERY_REFUSED,
             subject=where,
             fact=f"Prometheus refused the rendered query{shown} with {error}",
-            cure=f"Correct `{key}`",
+            cure=_correct(key, refusal),
         )
     return Finding(
         reason=Reason.PROMETHEUS_UNAVAILABLE,
         fact=f"Prometheus {problem or 'did not answer the query'}",
         cure=SEE_LOG,
         lasting=bool(problem),
+    )
+
+
+def _correct(key: str, refusal: str) -> str:
+    """Return the cure for a query that Prometheus refused."""
+    if (function := _UNKNOWN_FUNCTION.search(refusal)) is None:
+        return f"Correct `{key}`"
+    older = _OLDER.get(function[1])
+    instead = f" by {older}" if older else ""
+    return (
+        f"Correct `{key}`: this Prometheus may be too old for {function[1]}. "
+        f"Upgrade it, or replace the function{instead}"
     )
 
 

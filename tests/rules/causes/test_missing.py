@@ -712,3 +712,27 @@ def test_nodes_have_no_namespace():
     _, memory = resource.plans(queries(), NODES, namespace="", names=["n"])
 
     assert missing.without_usage(memory, ()).sentence.startswith("1 of 1 nodes has no memory: n. ")
+
+
+@pytest.mark.parametrize(
+    ("refusal", "cure"),
+    [
+        ("bad_data: unexpected end", "Correct `metricsQuery`"),
+        (
+            'unknown function with name "histogram_avg"',
+            (
+                "Correct `metricsQuery`: this Prometheus may be too old for histogram_avg. Upgrade it, "
+                "or replace the function by histogram_sum(X) / histogram_count(X)"
+            ),
+        ),
+        (
+            'unknown function with name "mad_over_time"',
+            (
+                "Correct `metricsQuery`: this Prometheus may be too old for mad_over_time. Upgrade it, "
+                "or replace the function"
+            ),
+        ),
+    ],
+)
+def test_a_function_that_prometheus_lacks_may_be_too_new(refusal, cure):
+    assert missing.failed_query("rules[0]", refusal=refusal, problem="").cure == cure
