@@ -103,11 +103,23 @@ def in_file(
     return Finding(state=state, fact=shorten(fact, _MAX_FACT), where=where)
 
 
-def _line(finding: Finding) -> str:
-    """Return one line about a file, and indented ones if the fact has several; safe to print."""
+def for_log(finding: Finding) -> str:
+    """Return a finding as the log shows it, which has the level of warnings itself."""
+    if finding.reason or finding.state is not State.WARNING:
+        return str(finding)
+    return _line(finding, with_severity=False)
+
+
+def _line(finding: Finding, *, with_severity: bool = True) -> str:
+    """Return one line about a file, and indented ones if the fact has several; safe to print.
+
+    `with_severity` says whether it has the severity.
+    """
     where = finding.where
     position = ":".join(str(part) for part in (where.file, where.line, where.column) if part)
     severity = "error" if finding.state is State.FAILURE else str(finding.state)
+    if not with_severity:
+        severity = ""
     fact = re.sub(r"\n(?! )", "\n  ", escaped(finding.fact, keep="\n"))
     place = ": ".join(filter(None, (position, severity, shorten(where.path))))
     return f"{escaped(place)}: {fact}"

@@ -141,7 +141,7 @@ RIGHT: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         (
             "{}: 55\n",
             "the selector `team=a` has no effect, because metricsQuery of externalRules[0] (rules.",
-            f"WARNING: rules.yaml:5:19: warning: externalRules[0].metricsQuery: {_UNSELECTED}",
+            f"WARNING: rules.yaml:5:19: externalRules[0].metricsQuery: {_UNSELECTED}",
             f"config.yaml:5:19: warning: externalRules[0].metricsQuery: {_UNSELECTED}",
         ),
         ("Nothing to do", "sum here"),

@@ -13,6 +13,7 @@ from adapter.server.app.host import Host
 from adapter.server.app.reload import Reload
 from adapter.server.series.detected_presets import DetectedPresets
 from adapter.settings import AUTO
+from rules import findings
 from rules.lint import check
 from rules.ruleset import RuleSet
 
@@ -63,7 +64,7 @@ async def load(host: Host) -> Loaded:
     for name, client in named.items():
         host.check(f"prometheus-{name}", client.reachability.check)
     for problem in (*rules.ruleset.problems, *check.warnings(rules.ruleset)):
-        log.warning("%s", problem)
+        log.warning("%s", findings.for_log(problem))
     host.check("reload", rules.check)
     if AUTO in given:
         host.check("presets", presets.check)

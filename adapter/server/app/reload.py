@@ -13,7 +13,7 @@ from adapter import telemetry
 from adapter.file_watcher import FileWatcher
 from adapter.server.teams.rules import InUse, TeamRules
 from adapter.settings import Source, rule_files
-from rules import teams
+from rules import findings, teams
 from rules.errors import ConfigError
 from rules.findings import Finding, State, degraded, in_file, passes
 from rules.lint import check
@@ -116,7 +116,7 @@ class Reload:
         log.info("the files of the rules have changed: %d rules are in use", len(ruleset.all))
         # In a thread: each rule takes 30 ms.
         for problem in (*ruleset.problems, *await asyncio.to_thread(check.warnings, ruleset)):
-            log.warning("%s", problem)
+            log.warning("%s", findings.for_log(problem))
 
     def _load(self) -> RuleSet:
         try:
