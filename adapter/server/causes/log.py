@@ -136,8 +136,9 @@ def _line(causes: Sequence[Finding], error: BackendError | None) -> str:
     if shown and error is not None:
         first, refusal = shown[0], wording.truncate(" ".join(error.refusal.split()))
         if not refusal or refusal not in first.fact:
-            quoted = f"{first.fact} ({type(error).__name__}: {error})"
-            shown[0] = replace(first, fact=quoted)
+            text = f"{type(error).__name__}: {error}"
+            quoted = f" ({text})" if first.cure else f": {text}"
+            shown[0] = replace(first, fact=first.fact + quoted)
     return ". Also ".join(map(str, shown)) or "the metric appeared or disappeared just now"
 
 

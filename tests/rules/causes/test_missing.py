@@ -721,15 +721,15 @@ def test_nodes_have_no_namespace():
         (
             'unknown function with name "histogram_avg"',
             (
-                "Correct `metricsQuery`: this Prometheus may be too old for histogram_avg. Upgrade it, "
-                "or replace the function by histogram_sum(X) / histogram_count(X)"
+                "Correct `metricsQuery`: this Prometheus may be too old for histogram_avg. "
+                "Upgrade it, or replace the function by histogram_sum(X) / histogram_count(X)"
             ),
         ),
         (
             'unknown function with name "mad_over_time"',
             (
-                "Correct `metricsQuery`: this Prometheus may be too old for mad_over_time. Upgrade it, "
-                "or replace the function"
+                "Correct `metricsQuery`: this Prometheus may be too old for mad_over_time. "
+                "Upgrade it, or replace the function"
             ),
         ),
     ],

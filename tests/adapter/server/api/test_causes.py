@@ -423,5 +423,5 @@ async def test_the_log_has_the_error_of_a_failed_query_once(
     ]
     (line,) = logged
     assert line.startswith("pods/divided in namespace default: PrometheusUnavailable: Prometheus ")
-    assert " (Unreachable: " in line
+    assert ": Unreachable: " in line
     assert "127.0.0.1:9" in line
