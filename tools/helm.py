@@ -78,7 +78,7 @@ def notes(values: Mapping[str, Any] = MappingProxyType({})) -> str:
             "{apiVersion: v1, kind: ConfigMap, metadata: {name: notes}, "
             'data: {text: {{ include "notes" . | b64enc }}}}'
         )
-        (document,) = template(values, "--show-only=templates/notes.yaml", chart=chart)
+        (document,) = template(dict(values), "--show-only=templates/notes.yaml", chart=chart)
     return base64.b64decode(document["data"]["text"]).decode()
 
 
