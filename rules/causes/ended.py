@@ -18,6 +18,8 @@ from rules.query.aggregate import Sample
 from rules.ruleset import CompiledRule, Team
 
 _QUANTILE = re.compile(r"histogram_quantile\(\s*([\d.]+)\s*,")
+_LE = re.compile(r"""\ble\s*=\s*['"]([\d.]+)['"]""")
+"""The limit of one bucket."""
 _RANGE = re.compile(r"\[(\w+)\]")
 
 WINDOW = "1h"
@@ -83,7 +85,11 @@ def of_native(rule: CompiledRule, results: Results) -> Finding | None:
     query = rule.config.metrics_query
     window = match[1] if (match := _RANGE.search(query)) else "5m"
     rate = f"sum by (<<.GroupBy>>) (rate(<<.Series>>{{<<.LabelMatchers>>}}[{window}]))"
-    if ending == "_bucket":
+    share = _LE.search(f"{rule.config.series_query} {query}")
+    if ending == "_bucket" and share and not _QUANTILE.search(query):
+        # What is counted is how many are at most so much, not a quantile.
+        instead = f"histogram_count(X) * histogram_fraction(0, {share[1]}, X), where X is {rate}"
+    elif ending == "_bucket":
         quantile = match[1] if (match := _QUANTILE.search(query)) else "0.95"
         instead = f"histogram_quantile({quantile}, {rate}) without `le`"
     elif "/" in query and base + ("_count" if ending == "_sum" else "_sum") in query:

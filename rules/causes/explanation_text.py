@@ -109,4 +109,5 @@ def wrapped(prefix: str, text: str) -> list[str]:
         initial_indent=prefix,
         subsequent_indent=" " * len(prefix),
         break_on_hyphens=False,
+        break_long_words=False,  # a query stays one word that can be copied
     )

@@ -306,11 +306,11 @@ def _combined(plan: Plan, step: Step, name: str, samples: Sequence[Point]) -> Va
     numbers = [number for number, _, _ in samples]
     aggregate = step.rule.config.aggregate
     if aggregate == "error":
-        place = f"{plan.namespace}/{name}" if plan.namespace else name
+        place = f" in namespace {plan.namespace}" if plan.namespace else ""
         raise AmbiguousSampleError(
-            f"{plan.resource} {place!r} has {len(numbers)} samples of {plan.metric!r}, and the "
-            f"rule says `aggregate: error`: aggregate by {step.binding.resource!r} in its query, "
-            "or set `aggregate` to avg, max, min or sum"
+            f"{step.rule.config.where}: its query returned {len(numbers)} samples for "
+            f"{plan.resource}/{name}{place}, and the rule says `aggregate: error`. Aggregate by "
+            f"{step.binding.resource} in the query, or set `aggregate` to avg, max, min or sum"
         )
     return Value(
         milli=_AGGREGATES[aggregate](numbers),

@@ -172,7 +172,9 @@ def test_several_samples_of_one_object_are_aggregated(extra, expected):
 
 
 def test_several_samples_are_an_error_if_the_rule_says_so():
-    with pytest.raises(AmbiguousSampleError, match=r"pods 'ml/a' has 2 samples of 'm'.*error"):
+    with pytest.raises(
+        AmbiguousSampleError, match=r"returned 2 samples for pods/a in namespace ml, .*error"
+    ):
         aggregated(custom("aggregate: error"), [[sample("a", 1), sample("a", 2)]])
 
 

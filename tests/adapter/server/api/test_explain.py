@@ -209,8 +209,8 @@ async def test_several_samples_under_aggregate_error_are_a_cause(
 
     assert statuses == [500, 500]
     assert found["queries"][0]["samples"]["count"] == 2
-    assert "SeveralSamples: pods 'default/a' has 2 samples of 'twice'" in found["verdict"]
-    assert caplog.text.count("has 2 samples of 'twice'") == 1
+    assert "returned 2 samples for pods/a in namespace default, and" in found["verdict"]
+    assert caplog.text.count("returned 2 samples for pods/a in namespace default, and") == 1
 
 
 async def test_an_invalid_request_stays_an_error(served: Api) -> None:
