@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from rules.causes import samples
 from rules.causes.ended import Results
-from rules.causes.samples import Question
+from rules.causes.questions import Question
 from rules.findings import Finding
 
 _OF_RULE = frozenset({"answer", "compared", "present", "excluded"})

@@ -14,7 +14,7 @@ from rules import promql
 from rules.causes import candidates, evidence, missing, samples, suggestions, wording
 from rules.causes.evidence import Evidence
 from rules.causes.inventory import NEVER_LISTED, Inventory
-from rules.causes.samples import Question
+from rules.causes.questions import Question
 from rules.errors import UnknownResourceError
 from rules.findings import Finding
 from rules.kinds import GroupResource

@@ -1,6 +1,6 @@
-"""Causes of an answer without samples, from a few more queries: what series and targets there are.
+"""Causes of an answer without samples, and what is remarkable about one with values.
 
-Pure: returns queries, and interprets their results. `adapter.server.causes.collector` sends them.
+Pure: interprets the results of the queries in `questions`.
 """
 
 from __future__ import annotations
@@ -9,183 +9,24 @@ import itertools
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TypeGuard
 
 from rules import patterns, promql, syntax
-from rules.causes import candidates, ended, wording
+from rules.causes import candidates, empty_results, ended, questions, wording
 from rules.causes.ended import Results
+from rules.causes.questions import Question
 from rules.causes.reasons import Reason
-from rules.errors import PatternError, PlanError, RulesError
+from rules.errors import PatternError
 from rules.exporters import gauges, generations
 from rules.findings import Finding
-from rules.kinds import PODS, GroupResource
+from rules.kinds import PODS
 from rules.query.aggregate import Sample
-from rules.query.catalog import Step
-from rules.query.plan import ExternalPlan, Plan, escape
 from rules.quoting import counted
-from rules.ruleset import CompiledRule
 from rules.syntax import (
     Aggregation,
-    Binary,
-    Call,
-    Expression,
     Matcher,
-    MatrixSelector,
-    Number,
-    VectorSelector,
 )
 
-MAX_STEPS = 3
-"""Steps of a plan that are diagnosed; the others have the same causes."""
-_MAX_NAMES = 50
-_EXPORTED = "exported_"
-_WINDOW, _STEP = 300.0, 15.0
-"""Seconds of samples by which the interval between them is known, and of the steps in them."""
 _MAX_OTHERS = 3
-_MAX_SELECTORS = 3
-"""Selectors of a query of which it is found out whether they match a series."""
-_MAX_TARGETS = 50
-"""Targets among which several of one port of a pod are looked up."""
-_MAX_PRESENT = 100
-"""Series among which another label with the names of the objects is looked up."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
-    """One step of a plan that gave no value."""
-
-    step: Step
-    query: str
-    """The query of the step, rendered."""
-    resource: GroupResource | None
-    """None for an external metric."""
-    subject: str
-    """`pods a, b in namespace default`; empty for an external metric."""
-    namespace: str
-    names: tuple[str, ...]
-
-    @property
-    def rule(self) -> CompiledRule:
-        """The rule of the step."""
-        return self.step.rule
-
-
-def questions(plan: Plan | ExternalPlan) -> tuple[Question, ...]:
-    """Return the steps to diagnose, for at most 50 objects. Raises PlanError."""
-    if isinstance(plan, ExternalPlan):
-        namespace = plan.namespace if plan.namespaced else ""
-        step = plan.step
-        return (
-            Question(
-                step=step,
-                query=plan.promql(),
-                resource=None,
-                subject="",
-                namespace=namespace,
-                names=(),
-            ),
-        )
-    some = replace(plan, names=plan.names[:_MAX_NAMES], steps=plan.steps[:MAX_STEPS])
-    return tuple(
-        Question(
-            step=step,
-            query=query,
-            resource=plan.resource,
-            subject=wording.objects(plan.resource, plan.names, plan.namespace),
-            namespace=plan.namespace,
-            names=some.names,
-        )
-        for step, query in zip(some.steps, some.promql(), strict=True)
-    )
-
-
-def queries(question: Question) -> Mapping[str, str]:
-    """Return the first queries, by key. Raises PlanError for a selector that cannot be narrowed."""
-    label, namespace = question.step.binding.resource, question.step.binding.namespace
-    every, own = _selector(question), _selector(question, names=True, namespace=True)
-    asked = {
-        "answer": question.query,
-        "here": f"count({own})",
-        "not finite": f"count({own} != {own} or abs({own}) == Inf)",
-        "every": f"count({every})",
-        "last": ended.last(own),
-    }
-    if question.rule.config.max_sample_age is not None:
-        asked["newest"] = f"max(timestamp({own}))"
-    if label:
-        named = promql.with_matchers(every, (promql.matcher(label, "!=", ""),))
-        same = f"on (job, instance, {promql.label(label)})"
-        asked["named"] = f"count({named})"
-        asked["foreign"] = f"count({named} unless {same} up)"
-    if namespace and question.namespace:
-        elsewhere = promql.with_matchers(
-            _selector(question, names=True),
-            (
-                promql.matcher(namespace, "!=", question.namespace),
-                promql.matcher(namespace, "!=", ""),
-            ),
-        )
-        places = f"{promql.label(namespace)}, {promql.label(_renamed(namespace))}"
-        asked["elsewhere"] = f"topk(5, count by ({places}) ({elsewhere}))"
-    return asked
-
-
-def of_values(question: Question) -> Mapping[str, str]:
-    """Return the queries about a step that gives values, by key. Raises PlanError as `queries`.
-
-    `newest age` and `oldest age` are those of the last samples, in seconds; `targets of a pod` has
-    some targets of the pods that report them. The others say whether only `or vector(...)` gives a
-    value.
-    """
-    own = _selector(question, names=True, namespace=True)
-    age = f"time() - timestamp({own})"
-    asked = {
-        "answer": question.query,
-        "here": f"count({own})",
-        "newest age": f"min({age})",
-        "oldest age": f"max({age})",
-        # Of `up`, whose labels are those of targets: `service` of a series may be what it counts.
-        "targets of a pod": f'topk({_MAX_TARGETS}, up{{pod!=""}} and on (job, instance) {own})',
-    }
-    if (before := promql.without_default(question.query)) is not None:
-        asked = {**asked, "before": f"count({before})", **_emptied(question, before)}
-    return asked
-
-
-def _emptied(question: Question, query: str) -> Mapping[str, str]:
-    """Return the queries by which `_why_empty` says why a query of existing series is empty."""
-    asked = dict(scrapes(_selector(question, names=True, namespace=True)))
-    if comparison := promql.comparison(query):
-        asked["compared"] = comparison[0]
-    selected = _selected(question, query)
-    return {**asked, **{f"selected {matchers}": f"count({each})" for each, matchers in selected}}
-
-
-def _selected(question: Question, query: str) -> tuple[tuple[str, str], ...]:
-    """Return selectors of the series with what a query matches beside objects and namespace.
-
-    For each, the selector and these matchers.
-    """
-    try:
-        own = promql.selector(_selector(question, names=True, namespace=True))
-    except RulesError:
-        return ()
-    found: dict[str, str] = {}
-    for each in _nodes(query):
-        if not isinstance(each, VectorSelector) or each.alternatives:
-            continue
-        named = each.name or promql.pinned_name(each.matchers)
-        labels = {one.label for one in own if one.operator == "="} | {
-            question.step.binding.resource,
-            "__name__",
-        }
-        more = [one for one in each.matchers if one not in own and one.label not in labels]
-        if named == question.step.series and more:
-            texts = tuple(promql.matcher(one.label, one.operator, one.value) for one in more)
-            whole = promql.with_matchers(_selector(question, names=True, namespace=True), texts)
-            found[whole] = ", ".join(texts)
-    return tuple(found.items())[:_MAX_SELECTORS]
 
 
 def unused_selector(question: Question, metric_selector: str) -> Iterator[str]:
@@ -200,12 +41,16 @@ def unused_selector(question: Question, metric_selector: str) -> Iterator[str]:
 def notes(question: Question, results: Results, now: float) -> Iterator[str]:
     """Yield what is remarkable about an answer with values; `results` are those of `of_values`."""
     where = question.rule.config.where
-    rated = itertools.chain.from_iterable(map(gauges.rated, _nodes(question.query)[:1]))
+    rated = itertools.chain.from_iterable(map(gauges.rated, questions.nodes(question.query)[:1]))
     for gauge in dict.fromkeys(filter(gauges.is_gauge, rated)):
         yield f"metricsQuery of {where} {gauges.warning(gauge)}"
-    if "before" in results and not results["before"] and (series := _number(results, "here")):
+    if (
+        "before" in results
+        and not results["before"]
+        and (series := questions.number(results, "here"))
+    ):
         query = promql.without_default(question.query) or question.query
-        why, cure = _why_empty(question, query, results, now)
+        why, cure = empty_results.why_empty(question, query, results, now)
         yield (
             f"the value is only that of `or vector(...)` in metricsQuery of {where}. "
             f"{wording.printable(question.step.series)} has {series} series, but {why}"
@@ -241,92 +86,15 @@ def _repeated(targets: Sequence[Sample]) -> str:
     return f"{len(found)} targets for {port}{different}"
 
 
-def _nodes(query: str) -> Sequence[Expression]:
-    """Return the expressions of a query, the whole first; none if it does not parse."""
-    try:
-        return list(syntax.walk(promql.parse(query)))
-    except PlanError:
-        return ()
-
-
 def _adds_series(query: str) -> bool:
     """Return whether a query adds series as they are, without removing duplicates before."""
-    nodes = _nodes(query)
+    nodes = questions.nodes(query)
     return any(
         each.operator in {"sum", "count"}
         and not any(isinstance(below, Aggregation) for below in syntax.walk(each.expression))
         for each in nodes
         if isinstance(each, Aggregation)
     )
-
-
-def further(question: Question, results: Results) -> Mapping[str, str]:
-    """Return the queries about the targets of series that ended, and about those that exist."""
-    if not {"answer", "here", "every", "last"} <= results.keys():
-        return {}
-    if _number(results, "here"):
-        if results["answer"]:
-            return {}
-        return _emptied(question, question.query)
-    found: dict[str, str] = {}
-    label = question.step.binding.resource
-    if results["every"] and label:
-        every = _selector(question)
-        found["present"] = f"topk({_MAX_PRESENT}, {every})"
-        excluded = ",".join(_matchers(question, names=True, namespace=True))
-        found["excluded"] = f"topk({_MAX_PRESENT}, {{{excluded}}})"
-        if question.resource == PODS:
-            named = promql.matcher("pod", "=~", "|".join(map(escape, question.names)))
-            place = promql.matcher("namespace", "=", question.namespace)
-            found["target"] = f"min(up{{{named},{place}}})"
-        if not label.startswith(_EXPORTED):
-            mapped = promql.with_matchers(every, (promql.matcher(_renamed(label), "!=", ""),))
-            found["mapped"] = f"count({mapped})"
-    if results["last"]:
-        return {**found, **ended.targets(_selector(question, names=True, namespace=True))}
-    if results["every"]:
-        return found
-    return {**ended.series(_selector(question)), **ended.native(question.rule)}
-
-
-def scrapes(selector: str) -> Mapping[str, str]:
-    """Return the queries by whose results `interval` is known."""
-    window = f"{_WINDOW:.0f}s"
-    return {
-        "scrapes": f"max(count_over_time({selector}[{window}]))",
-        "first": f"min(min_over_time(timestamp({selector})[{window}:15s]))",
-        "latest": f"max(timestamp({selector}))",
-    }
-
-
-def interval(results: Results, now: float) -> float:
-    """Return the seconds between samples of the series; 0 if they are not known."""
-    if not all(results.get(each) for each in ("scrapes", "first", "latest")):
-        return 0.0
-    count, first, latest = (results[each][0].value for each in ("scrapes", "first", "latest"))
-    if first <= now - _WINDOW + _STEP:
-        return _WINDOW / count if count else 0.0
-    return (latest - first) / (count - 1) if count > 1 else 0.0
-
-
-def short_range(query: str, seconds: float) -> str:
-    """Return why a range of a query holds too few samples, one each `seconds`; else empty."""
-    nodes = _nodes(query)
-    rated = [x for each in nodes if _is_rate(each) for x in each.arguments]
-    needed = ((rated, 2, "two scrapes", ", and a rate needs two"), (nodes, 1, "a scrape", ""))
-    for among, count, shortest, why in needed:
-        ranges = [x.range.total_seconds() for x in among if isinstance(x, MatrixSelector)]
-        if ranges and min(ranges) < count * seconds:
-            return (
-                f"the range {min(ranges):g}s is shorter than {shortest}: there is one sample each "
-                f"{seconds:.0f} s{why}. Use {2 * count * seconds:.0f}s or more"
-            )
-    return ""
-
-
-def _is_rate(node: Expression) -> TypeGuard[Call]:
-    """Return whether a node calls a function that has no result for a range with one sample."""
-    return isinstance(node, Call) and node.function in _OF_TWO
 
 
 def conclude(question: Question, results: Results, now: float) -> Finding:
@@ -376,7 +144,7 @@ def _of_age(question: Question, results: Results, now: float) -> Finding | None:
 
 def _of_histograms(question: Question, results: Results) -> Finding | None:
     """Return the cause if the result of the query is native histograms, which are no numbers."""
-    if results["answer"] or not (count := _number(results, "histograms")):
+    if results["answer"] or not (count := questions.number(results, "histograms")):
         return None
     # Without a rate, a quantile is one since the start of the process.
     inner = "..." if re.search(r"\b(rate|increase)\b", question.query) else "rate(...[5m])"
@@ -421,7 +189,7 @@ def _of_answer(question: Question, results: Results) -> Finding | None:
     if label and others:
         if near := _near(question, others):
             return near
-        if not _number(results, "here"):
+        if not questions.number(results, "here"):
             return None  # the query has the others only because there is no more
         return _cause(
             question,
@@ -437,8 +205,6 @@ def _of_answer(question: Question, results: Results) -> Finding | None:
 
 _DEVICES = {"tpu": "TPU", "npu": "NPU", "neuron": "Neuron core", "habanalabs": "Gaudi card"}
 """Part of the name of a series -> what it is of, unless that is a GPU."""
-_OF_TWO = frozenset({"rate", "increase", "irate", "delta", "idelta", "deriv", "predict_linear"})
-"""Functions without a result for a range with one sample."""
 NOT_FINITE = {"nan": "NaN", "inf": "+Inf", "-inf": "-Inf"}
 """Numbers that are no values, as Python and as Prometheus write them."""
 
@@ -462,11 +228,11 @@ def _near(question: Question, values: Sequence[str]) -> Finding | None:
 
 def _of_query(question: Question, results: Results, now: float) -> Finding | None:
     """Return the cause if the series exist, but the query has no result."""
-    if not (count := _number(results, "here")):
+    if not (count := questions.number(results, "here")):
         return None
     if of_series := _of_not_finite(question, results):
         return of_series
-    why, cure = _why_empty(question, question.query, results, now)
+    why, cure = empty_results.why_empty(question, question.query, results, now)
     return _cause(
         question,
         Reason.NO_SAMPLE,
@@ -477,8 +243,8 @@ def _of_query(question: Question, results: Results, now: float) -> Finding | Non
 
 def _of_not_finite(question: Question, results: Results) -> Finding | None:
     """Return the cause if the series themselves are no numbers, whatever the query does."""
-    count = _number(results, "here")
-    if not count or _number(results, "not finite") != count:
+    count = questions.number(results, "here")
+    if not count or questions.number(results, "not finite") != count:
         return None
     return _cause(
         question,
@@ -490,48 +256,9 @@ def _of_not_finite(question: Question, results: Results) -> Finding | None:
     )
 
 
-def _why_empty(question: Question, query: str, results: Results, now: float) -> tuple[str, str]:
-    """Return why a query of series that exist has no result, as far as that is known; and a cure.
-
-    `results` has those of `_emptied`.
-    """
-    for _, matchers in _selected(question, query):
-        if results.get(f"selected {matchers}") == ():
-            label = matchers.partition("=")[0].rstrip("!")
-            who = "query" if label in question.rule.config.metrics_query else "metric selector"
-            return f"none with {matchers}", f"Correct the {who}, unless that means 0"
-    comparison = promql.comparison(query)
-    if comparison and (values := results.get("compared")):
-        shown = wording.names(sorted({f"{each.value:g}" for each in values}))
-        compared, condition = map(wording.code, comparison)
-        return (
-            f"the query has no result: {compared} is {shown}, so its comparison {condition} fails",
-            "Correct the comparison, or what it compares",
-        )
-    seconds = interval(results, now)
-    if seconds and (short := short_range(query, seconds)):
-        then = ""
-        if comparison:
-            then = f"; then its comparison {wording.code(comparison[1])} may still leave nothing"
-        return f"the query has no result: {short}{then}", ""
-    nodes = _nodes(query)
-    parts = [
-        *(["its range (`rate` needs two samples)"] if any(map(_is_rate, nodes)) else []),
-        *([f"its comparison {wording.code(comparison[1])}"] if comparison else []),
-        *(["the labels by which it joins series"] if any(map(_joins, nodes)) else []),
-    ]
-    return "the query has no result", f"Check {' and '.join(parts)}" if parts else ""
-
-
-def _joins(node: Expression) -> bool:
-    """Return whether a node combines series with series."""
-    sides = (node.left, node.right) if isinstance(node, Binary) else ()
-    return bool(sides) and not any(isinstance(syntax.bare(each), Number) for each in sides)
-
-
 def _of_renamed(question: Question, results: Results) -> Finding | None:
     """Return the cause if the scrape renames the label of the requested namespace now."""
-    renamed = _renamed(question.step.binding.namespace)
+    renamed = questions.renamed_label(question.step.binding.namespace)
     own = [
         each
         for each in results.get("elsewhere", ())
@@ -549,13 +276,13 @@ def _of_relabelled(question: Question, results: Results) -> Finding | None:
             for each in results.get("present", ())
             for label, value in each.labels.items()
             if value in question.names
-            and (label == _renamed(expected) or not each.labels.get(expected))
+            and (label == questions.renamed_label(expected) or not each.labels.get(expected))
         }
     )
     if not renamed:
         return None
     label = renamed[0]
-    if label == _renamed(expected):
+    if label == questions.renamed_label(expected):
         own = "the exporter's own pod" if _is_of_gpus(question) else "that of the scrape target"
         reason = Reason.EXPORTER_ONLY if _is_of_gpus(question) else Reason.LABELS_MISSING
         return _cause(
@@ -579,7 +306,7 @@ def _of_relabelled(question: Question, results: Results) -> Finding | None:
 
 def _with_namespace(question: Question, results: Results, label: str) -> str:
     """Return a renamed label, with that of the namespace if the scrape renamed both."""
-    namespace = _renamed(question.step.binding.namespace)
+    namespace = questions.renamed_label(question.step.binding.namespace)
     both = any(
         each.labels.get(label) in question.names
         and each.labels.get(namespace) == question.namespace != ""
@@ -594,11 +321,11 @@ def _of_places(question: Question, results: Results) -> Finding | None:
     binding = question.step.binding
     if elsewhere := results.get("elsewhere"):
         return _cause(question, Reason.OTHER_NAMESPACE, *_elsewhere(question, elsewhere))
-    own_only = _number(results, "named") and not _number(results, "foreign")
+    own_only = questions.number(results, "named") and not questions.number(results, "foreign")
     if not own_only or "foreign" not in results or not _is_of_gpus(question):
         return None
-    if mapped := _number(results, "mapped"):
-        sentence = _none_is_for(question, mapped, _renamed(binding.resource))
+    if mapped := questions.number(results, "mapped"):
+        sentence = _none_is_for(question, mapped, questions.renamed_label(binding.resource))
         return _cause(question, Reason.NOT_SCRAPED, f"{sentence}: {_unscraped(question, results)}")
     return _cause(
         question,
@@ -615,7 +342,7 @@ def _is_of_gpus(question: Question) -> bool:
 def _elsewhere(question: Question, found: Sequence[Sample]) -> tuple[str, str]:
     """Return fact and cure for series of the objects in other namespaces than the requested one."""
     label = question.step.binding.namespace
-    renamed = _renamed(label)
+    renamed = questions.renamed_label(label)
     # The exporter reports the requested namespace, and the scrape renamed its label.
     own = [each for each in found if each.labels.get(renamed) == question.namespace]
     places = wording.names(sorted({each.labels.get(label, "") for each in own or found}))
@@ -634,11 +361,6 @@ def _elsewhere(question: Question, found: Sequence[Sample]) -> tuple[str, str]:
     )
 
 
-def _renamed(label: str) -> str:
-    """Return the label that has the exporter's value if the target has `label`, too."""
-    return _EXPORTED + label
-
-
 def _of_time(question: Question, results: Results, now: float) -> Finding | None:
     """Return the cause if there were series in the last hour."""
     subject = f"{wording.printable(question.step.series)}{_for(question)}"
@@ -652,7 +374,11 @@ def _of_time(question: Question, results: Results, now: float) -> Finding | None
         places = wording.names(sorted({each.labels.get(label, "") for each in others}))
         reason = Reason.NAMESPACE_CHANGED
         fact = f"{subject} ended, and objects of the same name have series with {label}={places}"
-        honor = " (`honorLabels: true`)" if any(_renamed(label) in x.labels for x in others) else ""
+        honor = (
+            " (`honorLabels: true`)"
+            if any(questions.renamed_label(label) in x.labels for x in others)
+            else ""
+        )
         cure = (
             "If these are the same objects, correct the namespace label in the scrape config"
             f"{honor}. Otherwise the series of the requested ones have ended"
@@ -663,8 +389,8 @@ def _of_time(question: Question, results: Results, now: float) -> Finding | None
 
 def _of_objects(question: Question, results: Results) -> Finding:
     """Return the cause if there were no series of the objects in the last hour."""
-    series, every = wording.printable(question.step.series), _number(results, "every")
-    label, named = question.step.binding.resource, _number(results, "named")
+    series, every = wording.printable(question.step.series), questions.number(results, "every")
+    label, named = question.step.binding.resource, questions.number(results, "named")
     if not every:
         if nothing := ended.of_nothing(question.rule, results):
             return nothing
@@ -749,9 +475,9 @@ def _unscraped(question: Question, results: Results) -> str:
         if several
         else "the exporter on its node is not scraped",
     ]
-    every = _number(results, "every")
+    every = questions.number(results, "every")
     # Another label may name the pods, beside that of the exporter's own.
-    mapped = max(_number(results, "foreign"), _number(results, "mapped"))
+    mapped = max(questions.number(results, "foreign"), questions.number(results, "mapped"))
     if unmapped := every - mapped if "foreign" in results else 0:
         names = "names" if unmapped == 1 else "name"
         causes.append(
@@ -832,14 +558,15 @@ def _others(question: Question, results: Results) -> str:
             each
             for sample in results.get("present", ())
             for each in sample.labels
-            if each.startswith(_EXPORTED) and each not in {_renamed(label), _renamed(namespace)}
+            if each.startswith(questions.EXPORTED)
+            and each not in {questions.renamed_label(label), questions.renamed_label(namespace)}
         }
     )
     place = next(
         (
             x
             for each in results.get("present", ())
-            for x in (_renamed(namespace), namespace)
+            for x in (questions.renamed_label(namespace), namespace)
             if each.labels.get(x) == question.namespace
         ),
         "the label of its namespace",
@@ -859,28 +586,6 @@ def _others(question: Question, results: Results) -> str:
 def _are_siblings(one: str, other: str) -> bool:
     """Return whether the names are those of two pods of one workload, as far as names say it."""
     return one != other and one.rpartition("-")[0] == other.rpartition("-")[0] != ""
-
-
-def _selector(question: Question, *, names: bool = False, namespace: bool = False) -> str:
-    """Return the series selector of the step, for the objects and for their namespace."""
-    return promql.with_matchers(
-        question.rule.config.series_query, tuple(_matchers(question, names, namespace))
-    )
-
-
-def _matchers(question: Question, names: bool, namespace: bool) -> Iterator[str]:
-    binding = question.step.binding
-    yield promql.matcher("__name__", "=", question.step.series)
-    if names and binding.resource:
-        yield promql.matcher(binding.resource, "=~", "|".join(map(escape, question.names)))
-    if namespace and binding.namespace and question.namespace:
-        yield promql.matcher(binding.namespace, "=", question.namespace)
-
-
-def _number(results: Results, key: str) -> int:
-    """Return the value of a query that counts; 0 without a result."""
-    samples = results.get(key, ())
-    return int(samples[0].value) if samples else 0
 
 
 def _for(question: Question) -> str:

@@ -20,7 +20,7 @@ from adapter.clients import reachability
 from adapter.clients.prometheus_result import QueryResult
 from adapter.clients.rate_limit import TokenBucket
 from rules import promql
-from rules.causes import ended, evidence, missing, samples
+from rules.causes import ended, evidence, missing, questions, samples
 from rules.causes.ended import Results
 from rules.causes.evidence import Evidence
 from rules.document.sources import DEFAULT
@@ -168,17 +168,17 @@ class Probes:
     async def _diagnose(self, plan: Plan | ExternalPlan, presets: frozenset[str]) -> _Found:
         return _of_evidence(await _of_steps(plan, lambda each: self._of_no_value(each, presets)))
 
-    async def _of_values(self, question: samples.Question, timeout: float) -> Evidence:
-        queries = samples.of_values(question)
+    async def _of_values(self, question: questions.Question, timeout: float) -> Evidence:
+        queries = questions.of_values(question)
         results, error = await self._run(question.rule, queries, timeout)
         return Evidence(
             question=question, queries=queries, results=results, at=self._now(), error=error
         )
 
-    async def _of_no_value(self, question: samples.Question, presets: frozenset[str]) -> Evidence:
-        queries = samples.queries(question)
+    async def _of_no_value(self, question: questions.Question, presets: frozenset[str]) -> Evidence:
+        queries = questions.queries(question)
         first, error = await self._run(question.rule, queries)
-        further = samples.further(question, first)
+        further = questions.further(question, first)
         second, _ = await self._run(question.rule, further)
         results, now = self._plausible({**first, **second}), self._now()
         others = tuple[Finding, ...]()
@@ -274,10 +274,11 @@ def _of_evidence(found: Iterable[Evidence]) -> _Found:
 
 
 async def _of_steps(
-    plan: Plan | ExternalPlan, collect: Callable[[samples.Question], Coroutine[Any, Any, Evidence]]
+    plan: Plan | ExternalPlan,
+    collect: Callable[[questions.Question], Coroutine[Any, Any, Evidence]],
 ) -> tuple[Evidence, ...]:
     try:
-        return tuple(await gather_or_cancel(map(collect, samples.questions(plan))))
+        return tuple(await gather_or_cancel(map(collect, questions.questions(plan))))
     except RulesError as error:  # a plan that cannot be rendered, or a selector that is too long
         log.info("no further query for the cause: %s", error)
         return ()

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from rules import ruleset
-from rules.causes import ended, samples
+from rules.causes import empty_results, ended, questions, samples
 from rules.causes.reasons import Reason
 from rules.kinds import NODES, PODS, Kinds
 from rules.query import catalog, plan
@@ -28,7 +28,7 @@ def asked(more="", names=("a", "b")):
     entries = catalog.build(compiled, catalog.pinned_listings(compiled), Kinds.builtin())
     entry = entries.entry(PODS, "gpu_util")
     planned = plan.custom(entry, namespace="default", names=names, selector=selectors.parse(""))
-    (question,) = samples.questions(planned)
+    (question,) = questions.questions(planned)
     return question
 
 
@@ -159,8 +159,8 @@ def test_a_value_of_old_samples_is_missing_because_of_their_age(results, reason,
     question = asked("  maxSampleAge: 1m\n")
     cause = samples.conclude(question, {**EMPTY, "answer": vector(1, pod="a"), **results}, NOW)
 
-    assert "newest" in samples.queries(question)
-    assert "newest" not in samples.queries(asked())
+    assert "newest" in questions.queries(question)
+    assert "newest" not in questions.queries(asked())
     assert (cause.reason, cause.where.path) == (reason, "rules[0]")
     assert sentence in cause.sentence
 
@@ -169,14 +169,17 @@ def test_targets_are_queried_only_if_series_ended():
     question, of_targets = asked(), {"targets", "up", "first", "count"}
 
     of_labels = {"present", "excluded", "mapped", "target"}
-    assert set(samples.further(question, EMPTY)) == of_labels
+    assert set(questions.further(question, EMPTY)) == of_labels
     of_scrapes = {"scrapes", "first", "latest"}
-    assert set(samples.further(question, {**EMPTY, "here": vector(1)})) == of_scrapes
+    assert set(questions.further(question, {**EMPTY, "here": vector(1)})) == of_scrapes
     answered = {**EMPTY, "here": vector(1), "answer": vector(1, pod="a")}
-    assert samples.further(question, answered) == {}
-    assert samples.further(question, {"here": ()}) == {}
-    assert set(samples.further(question, {**EMPTY, "last": vector(1)})) == {*of_labels, *of_targets}
-    assert set(samples.further(question, {**EMPTY, "every": ()})) == {
+    assert questions.further(question, answered) == {}
+    assert questions.further(question, {"here": ()}) == {}
+    assert set(questions.further(question, {**EMPTY, "last": vector(1)})) == {
+        *of_labels,
+        *of_targets,
+    }
+    assert set(questions.further(question, {**EMPTY, "every": ()})) == {
         "last",
         "scraped",
         "live",
@@ -195,8 +198,8 @@ def test_targets_are_queried_only_if_series_ended():
     ],
 )
 def test_only_a_rate_needs_two_samples(query, seconds, why):
-    assert samples.short_range(query, seconds).startswith(why)
-    assert bool(samples.short_range(query, seconds)) == bool(why)
+    assert empty_results.short_range(query, seconds).startswith(why)
+    assert bool(empty_results.short_range(query, seconds)) == bool(why)
 
 
 @pytest.mark.parametrize(
@@ -214,7 +217,7 @@ def test_a_sibling_with_series_shows_how_the_requested_pod_is_scraped(up, presen
     entries = catalog.build(compiled, catalog.pinned_listings(compiled), Kinds.builtin())
     entry = entries.entry(PODS, "requests")
     planned = plan.custom(entry, namespace="n", names=("a-0",), selector=selectors.parse(""))
-    (question,) = samples.questions(planned)
+    (question,) = questions.questions(planned)
     name, namespace = present
     of_sibling = vector(1, pod=name, **{question.step.binding.namespace: namespace})
     results = {**EMPTY, "every": vector(1), "named": vector(1), "present": of_sibling, "target": up}

@@ -96,7 +96,10 @@ LIVE = (
     'up{job="gpu",instance="down:1"} 0',
 )
 CAUSES = {
-    "divided": (Reason.NOT_FINITE, "returned NaN for pods a, b in namespace default"),
+    "divided": (
+        Reason.NOT_FINITE,
+        "divided for pods a, b in namespace default is NaN or Inf in",
+    ),
     "infinite": (Reason.NOT_FINITE, "returned +Inf for pods a, b"),
     "compared": (Reason.NOT_FINITE, "compared for pods a, b in namespace default is NaN or Inf in"),
     "dropped": (Reason.LABEL_DROPPED, "has no label pod (it has no labels). Aggregate"),
@@ -169,7 +172,9 @@ async def test_a_missing_object_has_the_same_cause_as_a_missing_list(served: Api
 
     (cause,) = body["details"]["causes"]
     assert (status, cause["reason"]) == (404, "NotFinite")
-    assert "returned NaN for pod a in namespace default, and NaN is not" in cause["message"]
+    assert (
+        " for pod a in namespace default is NaN or Inf in Prometheus (1 series)" in cause["message"]
+    )
     assert (await warning(served, path)).startswith('299 - "NotFinite: rules[0] ')
 
 
@@ -289,7 +294,8 @@ async def test_a_list_that_lacks_objects_has_a_warning_and_a_complete_one_has_no
 
     for _ in range(2):  # the second answer is remembered
         assert await warning(served, path) == (
-            '299 - "NoSample: 1 of 2 pods in namespace default has no value: b"'
+            '299 - "NoSample: 1 of 2 pods in namespace default has no value: b. '
+            '`gpu-metrics-adapter explain` says why"'
         )
         assert await warning(served, path.replace("*", "a")) == ""
 
@@ -301,7 +307,7 @@ async def test_a_selector_that_matches_no_object_has_a_warning(
         served, f"{GROUP}/namespaces/default/pods/*/partial?labelSelector=app=nope"
     )
 
-    sentence = "no pod in namespace default matches the label selector app=nope, except"
+    sentence = "no unfinished pod in namespace default matches the label selector app=nope"
     assert header.startswith(f'299 - "NoObject: {sentence}')
     assert f"pods/partial in namespace default: NoObject: {sentence}" in caplog.text
 
@@ -309,7 +315,7 @@ async def test_a_selector_that_matches_no_object_has_a_warning(
 @pytest.mark.parametrize(
     ("metric", "reason", "sentence"),
     [
-        ("divided", "NotFinite", "returned NaN, and NaN is not a value"),
+        ("divided", "NotFinite", " is NaN or Inf in Prometheus (1 series)"),
         ("elsewhere", "OtherNamespace", "for namespace default, but has some whose label ns is"),
     ],
 )
