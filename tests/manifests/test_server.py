@@ -143,7 +143,7 @@ def test_the_server_is_available_within_seconds_and_authorizes_users(
     print(f"\nseconds until Available (from start, from listening): {durations}; {OUTAGE=} s")
     token = cluster.account_kubeconfig(NAME, NAMESPACE).read_text().split("token")[1]
     assert token.strip('": \n}')[:40] not in log
-    assert base64.b64decode(secret["data"]["tls.key"]).decode() not in log
+    assert base64.b64decode(stored["data"]["tls.key"]).decode() not in log
 
 
 def test_the_cause_of_a_missing_metric_reaches_authorized_users(

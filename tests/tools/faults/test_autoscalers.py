@@ -38,7 +38,7 @@ EXTERNAL = ("util_queue", "util_negative")
 GOOD = '{namespace="default",pod="POD"} 1'
 FAULTS: Mapping[str, tuple[str, str]] = {
     "util_divided": ('{namespace="default",pod="POD"} NaN', "NotFinite"),
-    "util_elsewhere": ('{namespace="gpu-operator",pod="POD"} 1', "OtherNamespace|SeriesEnded"),
+    "util_elsewhere": ('{namespace="gpu-operator",pod="POD"} 1', "OtherNamespace|NamespaceChanged"),
     "util_other": ('{namespace="default",pod="other"} 1', "SeriesEnded"),
     "util_gone": ("", "SeriesEnded"),
     "util_queue": ("", "SeriesEnded"),
