@@ -255,7 +255,9 @@ def _status(error: ApiError) -> encoding.Document:
     """Return the metav1.Status of `error`; an empty reason and absent details are left out."""
     details = error.details
     if error.causes and error.causes_visible:
-        causes = [{"reason": cause.reason, "message": cause.sentence} for cause in error.causes]
+        causes = [
+            {"reason": str(cause.reason), "message": cause.sentence} for cause in error.causes
+        ]
         known = (details or {}).get("causes", ())
         details = {**(details or {}), "causes": [*known, *causes]}
     status: dict[str, Any] = {
