@@ -171,7 +171,7 @@ def check_causes_of_unknown(walkthrough: Walkthrough, adapter: Server) -> None:
         echo(f"$ kubectl describe hpa {name(reason)}\n  {message}")
         original = f"the server could not find the metric {metric} for pods"
         assert f"{original}: {reason}: " in message
-        assert reasons(walkthrough, metric) == [reason]
+        assert reasons(walkthrough, metric, name(reason)) == [reason]
         echo(f"$ kubectl logs deployment/gpu-metrics-adapter | grep {metric}")
         # In the first minute, a metric without series is no warning.
         wait_for(partial(logged, adapter, metric), f"{metric} is logged", seconds=90)
@@ -194,9 +194,10 @@ def has_failed(hpa: Hpa) -> bool:
     return hpa.condition("ScalingActive").reason == "FailedGetPodsMetric"
 
 
-def reasons(walkthrough: Walkthrough, metric: str) -> list[str]:
+def reasons(walkthrough: Walkthrough, metric: str, app: str) -> list[str]:
     """Return the reasons among the causes of a response (only for clients that may read them)."""
-    response = walkthrough.cluster.control_plane.admin.request("GET", f"{PODS}/{metric}").document
+    path = f"{PODS}/{metric}?labelSelector=app%3D{app}"
+    response = walkthrough.cluster.control_plane.admin.request("GET", path).document
     return [cause["reason"] for cause in response["details"]["causes"]]
 
 
