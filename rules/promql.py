@@ -153,20 +153,9 @@ def keyword_offset(query: str, keywords: Sequence[str], index: int) -> int | Non
 
 def without_default(query: str) -> str | None:
     """Return the last expression to which `or vector(...)` gives a result; None without one."""
-    starts, end, in_braces, found = [0], 0, False, None
-    for kind, text in _tokens(query):
-        begin, end = end, end + len(text)
-        if kind == "brace":
-            in_braces = text == "{"
-        elif in_braces or kind != "other":
-            continue
-        elif text == "(":
-            starts.append(end)
-        elif text == ")" and len(starts) > 1:
-            starts.pop()
-        elif text == ",":
-            starts[-1] = end
-        elif text.lower() == "or" and _DEFAULT.match(query, end):
+    found = None
+    for begin, text, starts in _operands(query):
+        if text.lower() == "or" and _DEFAULT.match(query, begin + len(text)):
             found = query[starts[-1] : begin].strip()
     return found
 
@@ -176,7 +165,21 @@ def comparison(query: str) -> tuple[str, str] | None:
 
     None for a query with none, or with several.
     """
-    starts, end, in_braces, found = [0], 0, False, []
+    found = []
+    for begin, _, starts in _operands(query):
+        if match := _SET_OPERATOR.match(query, begin):
+            starts[-1] = match.end()
+        elif match := _COMPARISON.match(query, begin):
+            found.append((query[starts[-1] : begin].strip(), match[0].strip()))
+    return found[0] if len(found) == 1 else None
+
+
+def _operands(query: str) -> Iterator[tuple[int, str, list[int]]]:
+    """Yield position and text of each token outside braces, and where the operands around it begin.
+
+    The innermost operand is last; it begins at a parenthesis or comma, unless the caller moves it.
+    """
+    starts, end, in_braces = [0], 0, False
     for kind, text in _tokens(query):
         begin, end = end, end + len(text)
         if kind == "brace":
@@ -189,11 +192,8 @@ def comparison(query: str) -> tuple[str, str] | None:
             starts.pop()
         elif text == ",":
             starts[-1] = end
-        elif match := _SET_OPERATOR.match(query, begin):
-            starts[-1] = match.end()
-        elif match := _COMPARISON.match(query, begin):
-            found.append((query[starts[-1] : begin].strip(), match[0].strip()))
-    return found[0] if len(found) == 1 else None
+        else:
+            yield begin, text, starts
 
 
 def in_expression(text: str) -> str:
