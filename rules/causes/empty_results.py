@@ -5,6 +5,7 @@ Pure; from the results of the queries that `questions.of_empty_result` returns.
 
 from __future__ import annotations
 
+import re
 from typing import TypeGuard
 
 from rules import promql, syntax
@@ -31,7 +32,8 @@ def why_empty(question: Question, query: str, results: Results, now: float) -> t
     for _, matchers in questions.selected(question, query):
         if results.get(f"selected {matchers}") == ():
             label = matchers.partition("=")[0].rstrip("!")
-            who = "query" if label in question.rule.config.metrics_query else "metric selector"
+            written = re.search(rf"\b{re.escape(label)}\s*[=!]", question.rule.config.metrics_query)
+            who = "query" if written else "metric selector"
             return f"none with {matchers}", f"Correct the {who}, unless that means 0"
     comparison = promql.comparison(query)
     if comparison and (values := results.get("compared")):

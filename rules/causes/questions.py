@@ -201,13 +201,13 @@ def selected(question: Question, query: str) -> tuple[tuple[str, str], ...]:
     return tuple(found.items())[:_MAX_SELECTORS]
 
 
-def scrapes(selector: str) -> Mapping[str, str]:
-    """Return the queries by whose results `interval` is known."""
+def scrapes(series: str) -> Mapping[str, str]:
+    """Return the queries by whose results `empty_results.interval` is known."""
     window = f"{WINDOW:.0f}s"
     return {
-        "scrapes": f"max(count_over_time({selector}[{window}]))",
-        "first": f"min(min_over_time(timestamp({selector})[{window}:15s]))",
-        "latest": f"max(timestamp({selector}))",
+        "scrapes": f"max(count_over_time({series}[{window}]))",
+        "first": f"min(min_over_time(timestamp({series})[{window}:15s]))",
+        "latest": f"max(timestamp({series}))",
     }
 
 
