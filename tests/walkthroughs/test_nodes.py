@@ -15,7 +15,6 @@ from pathlib import Path
 
 import yaml
 
-from adapter.cli.demo import labels
 from adapter.cli.demo.generations import GENERATIONS
 from tests.walkthroughs.cuda_test import CUDA_TEST, DEPLOYMENT_YAML, LOAD_COMMAND
 from tools.cluster import cluster
@@ -31,7 +30,9 @@ from tools.control_plane.plane import ControlPlane
 from tools.real.prometheus import wait_for
 
 NO_PODS = dataclasses.replace(
-    GENERATIONS["compat"], labels=lambda gpu: labels.dcgm2(dataclasses.replace(gpu, pod=None))
+    GENERATIONS["compat"],
+    gpu_labels={**GENERATIONS["compat"].gpu_labels, "namespace": "", "pod": "", "container": ""},
+    pod_labels=(),
 )
 """Exporter whose pod labels are always empty."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from adapter.cli.demo.labels import label_set
+from adapter.cli.demo.series import label_set
 from tools.cluster.kubelet import ClusterObjects, Object
 
 PHASES = ("Pending", "Succeeded", "Failed", "Unknown", "Running")

@@ -6,30 +6,20 @@ from collections.abc import Callable, Iterable, Mapping
 
 from aiohttp import web
 
+from adapter.cli.demo import series
 from adapter.cli.demo.fleet import Fleet, Gpu, Reading
 from adapter.cli.demo.generations import Generation
-from adapter.cli.demo.labels import label_set
 from adapter.cli.demo.serving import Page
 
 
 def render(readings: Iterable[tuple[Gpu, Reading]], generation: Generation) -> str:
-    """Return the exposition of one node's exporter.
-
-    https://prometheus.io/docs/instrumenting/exposition_formats/#text-based-format
-    """
-    gpus = tuple(readings)
-    lines: list[str] = []
-    for series in generation.series:
-        lines.append(f"# HELP {series.name} {series.help}")
-        lines.append(f"# TYPE {series.name} gauge")
-        for gpu, reading in gpus:
-            if series.whole and gpu.instance is not None:
-                continue
-            if gpu.pod is None and not generation.idle:
-                continue
-            labels = label_set(generation.labels(gpu))
-            lines.append(f"{series.name}{labels} {series.value(reading):.10g}")
-    return "\n".join(lines) + "\n"
+    """Return the exposition of one node's exporter."""
+    sources = [
+        (reading, generation.labels(gpu))
+        for gpu, reading in readings
+        if gpu.pod is not None or generation.idle != "unreported"
+    ]
+    return series.render(generation.series, sources)
 
 
 def pages(fleet: Fleet, generation: Generation) -> Mapping[str, Page]:

@@ -1,36 +1,20 @@
-"""Series, units and labels of each generation of GPU exporters, also with model servers.
+"""Labels and series of each generation of GPU exporters, also with model servers.
 
-Sources: the counter files and the label code of the exporters, release by release. `series.csv` has
-the series: what each reports is a reading of the GPU times a factor.
+Sources: the counter files and the label code of the exporters, release by release.
 """
 
 from __future__ import annotations
 
-import csv
-import importlib.resources
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Literal
 
-from adapter.cli.demo import labels, serving
-from adapter.cli.demo.fleet import Gpu, Reading
+from adapter.cli.demo import series, serving
+from adapter.cli.demo.fleet import Gpu
+from adapter.cli.demo.series import MIG_INSTANCE, Series
 
-
-@dataclass(frozen=True, slots=True)
-class Series:
-    """One metric of an exporter."""
-
-    name: str
-    help: str
-    reading: str
-    """Field of Reading."""
-    factor: float
-    whole: bool
-    """Whether MIG instances lack this metric."""
-
-    def value(self, reading: Reading) -> float:
-        """Return the value in the unit of the exporter."""
-        number: float = getattr(reading, self.reading)
-        return number * self.factor
+_POD = ("namespace", "pod", "container")
+_OLD_NAMES = ("pod_namespace", "pod_name", "container_name")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,104 +25,145 @@ class Generation:
     """Preset with the rules for these series."""
     summary: str
     series: tuple[Series, ...]
-    labels: Callable[[Gpu], Mapping[str, str]]
+    gpu_labels: Mapping[str, str]
+    """Label -> its text for a GPU, with the fields of `_fields` in braces."""
+    pod_labels: tuple[str, ...] = _POD
+    """Labels for the namespace, the name and the container of the pod that uses a GPU."""
+    idle: Literal["unlabelled", "empty labels", "unreported"] = "unlabelled"
+    """How GPUs without a pod are reported."""
     mig: bool = False
     """Whether some GPUs of the fleet are split into MIG instances."""
-    idle: bool = True
-    """Whether idle GPUs are reported."""
     server: serving.Server | None = None
     """Model server in each pod, which exposes metrics of its own."""
 
+    def labels(self, gpu: Gpu) -> Mapping[str, str]:
+        """Return the labels with which the exporter identifies a GPU and its pod."""
+        fields = _fields(gpu)
+        labels = {name: text.format_map(fields) for name, text in self.gpu_labels.items()}
+        if gpu.instance is not None:
+            labels |= {"GPU_I_PROFILE": "1g.18gb", MIG_INSTANCE: str(gpu.instance)}
+        if gpu.pod is not None:
+            texts = (gpu.pod.namespace, gpu.pod.name, gpu.pod.container)
+            labels.update(zip(self.pod_labels, texts, strict=False))
+        elif self.idle == "empty labels":
+            labels |= dict.fromkeys(self.pod_labels, "")
+        return labels
 
-def _series(*exporters: str) -> tuple[Series, ...]:
-    """Return the series of some exporters, in the order of the file."""
-    text = importlib.resources.files(__package__).joinpath("series.csv").read_text(encoding="utf-8")
-    return tuple(
-        Series(
-            row["series"], row["help"], row["reading"], float(row["factor"]), bool(row["not_mig"])
-        )
-        for row in csv.DictReader(text.splitlines())
-        if row["exporter"] in exporters
-    )
+
+def _fields(gpu: Gpu) -> Mapping[str, str | int]:
+    return {
+        "index": gpu.index,
+        "uuid": gpu.board.uuid,
+        "bare_uuid": gpu.board.uuid.removeprefix("GPU-"),
+        "bus": gpu.board.pci_bus_id,
+        "model": gpu.board.model,
+        "driver": gpu.board.driver,
+        "node": gpu.node,
+        "exporter_pod": f"dcgm-exporter-{gpu.node.rpartition('-')[2]}",
+        "mode": "none" if gpu.pod is None else "exclusive",
+    }
 
 
-_EXPORTERS: Mapping[str, Generation] = {
-    "dcgm": Generation(
-        "gpu-dcgm", "dcgm-exporter 4.8.3", _series("dcgm", "dcgm-prof"), labels.dcgm()
+_GPU = {"gpu": "{index}", "UUID": "{uuid}", "device": "nvidia{index}", "modelName": "{model}"}
+_BOARD = {**_GPU, "pci_bus_id": "{bus}"}
+_NODE = {"hostname": "{node}"}
+_DRIVER = {"DCGM_FI_DRIVER_VERSION": "{driver}"}
+_EXPORTER_POD = {"Hostname": "{exporter_pod}"}
+_LOWER_CASE = {"gpu": "{index}", "uuid": "{uuid}"}
+_NVIDIA_GPU = {"minor_number": "{index}", "name": "{model}", "uuid": "{uuid}"}
+_DCGM = Generation(
+    "gpu-dcgm",
+    "dcgm-exporter 4.8.3",
+    series.of("dcgm", "dcgm-prof"),
+    {**_BOARD, **_NODE, **_DRIVER},
+)
+_COMPAT = Generation(
+    "gpu-dcgm-compat",
+    "dcgm-exporter with the 1.x counter file",
+    series.of("compat", "compat-prof"),
+    {**_GPU, **_EXPORTER_POD},
+    idle="empty labels",
+)
+_SERVERS = {
+    name: replace(_DCGM, server=server, summary=f"{_DCGM.summary}, {server.title}")
+    for name, server in serving.SERVERS.items()
+}
+GENERATIONS: Mapping[str, Generation] = {
+    "dcgm": _DCGM,
+    "dcgm-4.8": replace(
+        _DCGM,
+        summary="dcgm-exporter 3.5 to 4.8.2",
+        gpu_labels={**_BOARD, "Hostname": "{node}", **_DRIVER},
     ),
-    "dcgm-4.8": Generation(
-        "gpu-dcgm",
-        "dcgm-exporter 3.5 to 4.8.2",
-        _series("dcgm", "dcgm-prof"),
-        labels.dcgm(hostname="Hostname"),
+    "dcgm-2": replace(
+        _COMPAT, preset="gpu-dcgm", summary="dcgm-exporter 2.6", series=series.of("dcgm")
     ),
-    "dcgm-2": Generation("gpu-dcgm", "dcgm-exporter 2.6", _series("dcgm"), labels.dcgm2),
     "dcgm-4.9": Generation(
         "gpu-dcgm49",
         "dcgm-exporter 4.9 with renamed fields",
-        _series("dcgm-renamed"),
-        labels.dcgm(driver="DCGM_FI_SYSTEM_DRIVER_VERSION"),
+        series.of("dcgm-renamed"),
+        {**_BOARD, **_NODE, "DCGM_FI_SYSTEM_DRIVER_VERSION": "{driver}"},
     ),
-    "dcgm-mig": Generation(
-        "gpu-dcgm-mig",
-        "dcgm-exporter with MIG instances",
-        _series("dcgm", "dcgm-prof"),
-        labels.dcgm(),
-        mig=True,
+    "dcgm-mig": replace(
+        _DCGM, preset="gpu-dcgm-mig", summary="dcgm-exporter with MIG instances", mig=True
     ),
-    "dcgm-no-pods": Generation(
-        "gpu-node",
-        "dcgm-exporter without Kubernetes mapping",
-        _series("dcgm", "dcgm-prof"),
-        labels.dcgm(pods=False),
+    "dcgm-no-pods": replace(
+        _DCGM,
+        preset="gpu-node",
+        summary="dcgm-exporter without Kubernetes mapping",
+        pod_labels=(),
     ),
-    "compat": Generation(
-        "gpu-dcgm-compat",
-        "dcgm-exporter with the 1.x counter file",
-        _series("compat", "compat-prof"),
-        labels.dcgm2,
-    ),
+    "compat": _COMPAT,
     "compat-old-namespace": Generation(
         "gpu-dcgm1x",
         "dcgm-exporter with the 1.x counter file and old label names",
-        _series("compat"),
-        labels.dcgm2_old_namespace,
+        series.of("compat"),
+        {**_LOWER_CASE, "device": "nvidia{index}", "modelName": "{model}", **_EXPORTER_POD},
+        _OLD_NAMES,
     ),
-    "dcgm-1": Generation("gpu-dcgm1x", "gpu-monitoring-tools 1.x", _series("compat"), labels.dcgm1),
+    "dcgm-1": Generation(
+        "gpu-dcgm1x", "gpu-monitoring-tools 1.x", series.of("compat"), _LOWER_CASE, _OLD_NAMES
+    ),
     "alibaba": Generation(
         "gpu-nvidia-alibaba",
         "Alibaba's gpu-prometheus-exporter",
-        _series("nvidia-gpu"),
-        labels.alibaba,
+        series.of("nvidia-gpu"),
+        {**_NVIDIA_GPU, "allocate_mode": "{mode}", "node_name": "{node}"},
+        ("namespace_name", "pod_name", "container_name"),
+        idle="empty labels",
     ),
     "nvidia-gpu": Generation(
         "gpu-node",
         "nvidia_gpu_prometheus_exporter, without pod labels",
-        _series("nvidia-gpu"),
-        labels.nvidia_gpu,
+        series.of("nvidia-gpu"),
+        _NVIDIA_GPU,
+        pod_labels=(),
     ),
     "gke-plugin": Generation(
-        "gpu-gke-plugin", "GKE's device plugin", _series("gke"), labels.gke, idle=False
+        "gpu-gke-plugin",
+        "GKE's device plugin",
+        series.of("gke"),
+        {"accelerator_id": "{uuid}", "make": "nvidia", "model": "{model}"},
+        idle="unreported",
     ),
-    "hami": Generation("gpu-hami", "HAMi's vGPU monitor", _series("hami"), labels.hami, idle=False),
+    "hami": Generation(
+        "gpu-hami",
+        "HAMi's vGPU monitor",
+        series.of("hami"),
+        {"device_uuid": "{uuid}", "vdevice_index": "0"},
+        idle="unreported",
+    ),
     "nvidia-smi": Generation(
         "gpu-node",
         "nvidia_gpu_exporter, without pod labels",
-        _series("nvidia-smi"),
-        labels.nvidia_smi,
+        series.of("nvidia-smi"),
+        {"uuid": "{bare_uuid}"},
+        pod_labels=(),
     ),
-}
-GENERATIONS: Mapping[str, Generation] = {
-    **_EXPORTERS,
-    **{
-        name: replace(
-            _EXPORTERS["dcgm"], server=server, summary=f"dcgm-exporter 4.8.3, {server.title}"
-        )
-        for name, server in serving.SERVERS.items()
-    },
+    **_SERVERS,
 }
 DEFAULT = "dcgm"
-MEASURED = Generation(
-    "gpu-dcgm", "dcgm-exporter 4.8.3, with readings of NVML", _series("dcgm"), labels.dcgm()
+MEASURED = replace(
+    _DCGM, summary="dcgm-exporter 4.8.3, with readings of NVML", series=series.of("dcgm")
 )
 """For real GPUs: without the profiling fields, which NVML does not have."""

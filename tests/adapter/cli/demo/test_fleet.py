@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from adapter.cli.demo import exporter, labels, manifests
+from adapter.cli.demo import exporter, manifests, series
 from adapter.cli.demo.fleet import BOARD_POWER, MEMORY, Fleet, recording
 from adapter.cli.demo.generations import GENERATIONS
 from adapter.cli.local_prometheus import process
@@ -102,7 +102,7 @@ def test_every_generation_is_well_formed_and_matches_its_preset(name: str) -> No
 def test_label_values_are_escaped() -> None:
     text = exporter.render(fleet().readings("gpu-node-0", 0), GENERATIONS["dcgm"])
 
-    assert labels.label_set({"a": 'x"y\\z'}) == '{a="x\\"y\\\\z"}'
+    assert series.label_set({"a": 'x"y\\z'}) == '{a="x\\"y\\\\z"}'
     assert 'hostname="gpu-node-0"' in text
 
 
