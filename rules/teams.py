@@ -124,14 +124,14 @@ class Metric:
 
 def metrics(view: Catalog) -> Iterator[Metric]:
     """Yield the metrics of the team in the catalog that its namespace sees."""
-    if view.team is None:
+    if view.cluster is None:
         return
-    for entry in view.team.entries:
-        hidden = view.entry(entry.resource, entry.metric) is not entry
+    for entry in view.entries:
+        hidden = view.cluster.entry(entry.resource, entry.metric) is not None
         rule = entry.sources[-1].rule
         yield Metric(rule=rule, name=f"{entry.resource}/{entry.metric}", hidden=hidden)
-    for name, external in view.team.external.items():
-        hidden = view.external_entry(name) is not external
+    for name, external in view.external.items():
+        hidden = view.cluster.external_entry(name) is not None
         yield Metric(rule=external.source.rule, name=f"external/{name}", hidden=hidden)
 
 

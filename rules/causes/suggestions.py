@@ -141,9 +141,9 @@ def _similar(
 
 
 def _catalogs(inventory: Inventory) -> Iterator[Catalog]:
+    if inventory.catalog.cluster is not None:
+        yield inventory.catalog.cluster
     yield inventory.catalog
-    if inventory.catalog.team is not None:
-        yield inventory.catalog.team
 
 
 def _entries(inventory: Inventory) -> Iterator[Entry]:

@@ -140,8 +140,8 @@ class Catalog:
     """The listed ones, sorted by resource (group, then name) and metric."""
     external: Mapping[str, ExternalEntry]
     """By metric name, sorted."""
-    team: Catalog | None = None
-    """Metrics that exist beside these in one namespace."""
+    cluster: Catalog | None = None
+    """If these are the metrics of a team: those of all namespaces, which come first."""
     _by_resource: Mapping[GroupResource, Mapping[str, Entry]] = field(repr=False, compare=False)
     _by_lower_case: Mapping[str, ExternalEntry] = field(repr=False, compare=False)
 
@@ -169,16 +169,16 @@ class Catalog:
 
     def entry(self, resource: GroupResource, metric: str) -> Entry | None:
         """Return a metric of a resource, listed or not; None if no rule produces it."""
-        entry = self._by_resource.get(resource, {}).get(metric)
-        return self.team.entry(resource, metric) if entry is None and self.team else entry
+        entry = self.cluster.entry(resource, metric) if self.cluster else None
+        return entry or self._by_resource.get(resource, {}).get(metric)
 
     def external_entry(self, metric: str) -> ExternalEntry | None:
         """Return the external metric of this name, else the first that differs only in case.
 
         The RESTMapper of client-go lower-cases the names that autoscalers request.
         """
-        entry = self.external.get(metric) or self._by_lower_case.get(metric.lower())
-        return self.team.external_entry(metric) if entry is None and self.team else entry
+        entry = self.cluster.external_entry(metric) if self.cluster else None
+        return entry or self.external.get(metric) or self._by_lower_case.get(metric.lower())
 
 
 def build(ruleset: RuleSet, listings: Mapping[int, Listing], kinds: Kinds) -> Catalog:

@@ -213,7 +213,7 @@ def test_a_namespace_sees_the_rules_of_the_cluster_and_its_own():
     assert [len(built.of(each).ruleset.all) for each in "xab"] == [1, 3, 3]
     found = {each.name: each.hidden for each in teams.metrics(built.of("a").catalog)}
     assert (found["pods/m"], found["pods/n"]) == (True, False)
-    assert built.catalog.team is None
+    assert built.catalog.cluster is None
     assert len(built.rules) == 5
 
 
@@ -263,8 +263,7 @@ def test_a_rule_of_too_many_series_has_no_metrics():
     few, many = ({0: listing(*(f"m{number}" for number in range(count)))} for count in (100, 101))
 
     def entries(listings: dict[int, Listing]) -> int:
-        team = generation.build(merged, listings, {}, KINDS).of("a").catalog.team
-        assert isinstance(team, Catalog)
+        team = generation.build(merged, listings, {}, KINDS).of("a").catalog
         return len([each for each in team.entries if each.resource == PODS])
 
     assert (entries(few), entries(many)) == (100, 0)

@@ -82,7 +82,7 @@ class Explainer:
         return Answer(body=encoding.encode(document, pretty=info.pretty is not False))
 
     def _slots_of(self, backend: Backend, namespace: str) -> MaxInFlight:
-        if backend.inventory.catalog.team is None:
+        if backend.generation.catalog.cluster is None:
             return self._slots
         if (slots := self._slots_of_teams.get(namespace)) is None:
             slots = MaxInFlight(_AT_ONCE)

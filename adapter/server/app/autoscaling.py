@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+from collections.abc import Callable
 
 from adapter import errors, telemetry
 from adapter.clients.watch_cache import Content, WatchCaches
 from adapter.server.api.discovery import Discovery
+from adapter.server.api.groups.group import Backend
 from adapter.server.api.outcomes import Outcomes
 from adapter.server.apimachinery.request_info import RequestInfo
-from adapter.server.app.backends import Backends
 from adapter.server.app.cluster import Watched
 from adapter.server.app.host import Host
 from adapter.server.autoscalers import questions
@@ -31,7 +32,7 @@ def start(
     watched: Watched | None,
     outcomes: Outcomes,
     discovery: Discovery,
-    backends: Backends,
+    backend: Callable[[], Backend],
 ) -> None:
     """Start to watch all HPAs, if there is a cluster. Without the right to, the log says so."""
     if watched is None:
@@ -39,7 +40,7 @@ def start(
     limits = host.settings.limited.limits
 
     async def ask(info: RequestInfo) -> None:
-        present, loop = backends.present().of(info.namespace), asyncio.get_running_loop()
+        present, loop = backend().of(info.namespace), asyncio.get_running_loop()
         group = discovery.group(info.path)
         if group is None:
             return
@@ -51,7 +52,7 @@ def start(
     def is_served(group: str, namespace: str) -> bool:
         """Return whether a group is ours: external metrics without a rule are another server's."""
         if group == EXTERNAL.name:
-            return bool(backends.present().of(namespace).generation.ruleset.external)
+            return bool(backend().of(namespace).generation.ruleset.external)
         return discovery.group(f"/apis/{group}") is not None
 
     content: Content[SharedIndex[questions.Watched]] = Content(
@@ -65,7 +66,7 @@ def start(
     autoscalers = Autoscalers(
         hpas=hpas,
         workloads=watched.workloads,
-        kinds=lambda: backends.present().objects.kinds,
+        kinds=lambda: backend().objects.kinds,
         outcomes=outcomes,
         ask=ask,
         is_served=is_served,

@@ -7,29 +7,34 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import gc
 import logging
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 from adapter import errors, telemetry
 from adapter.background import collect_garbage, watch_stalls
+from adapter.clients.external_metrics import ExternalMetrics
 from adapter.server.api import groups as api_groups
 from adapter.server.api import health, router
 from adapter.server.api.discovery import Discovery
 from adapter.server.api.encoded_answers import EncodedAnswers
 from adapter.server.api.explain import Explainer
-from adapter.server.api.groups.group import AnyGroup
+from adapter.server.api.groups.group import AnyGroup, Backend, Questions
 from adapter.server.api.openapi import OpenApi
 from adapter.server.api.outcomes import Outcomes
 from adapter.server.apimachinery.heads import Heads
 from adapter.server.app import autoscaling, cluster, fallback, loaded, security, teams
-from adapter.server.app.backends import Backends
 from adapter.server.app.host import Host
 from adapter.server.app.security import Security
+from adapter.server.app.teams import Teams
 from adapter.server.app.values import Values
+from adapter.server.cluster.manifests import FileObjects
+from adapter.server.cluster.objects import ClusterObjects
 from adapter.server.http import server
 from adapter.server.http.connection import Serve
+from adapter.server.series.generation import Generation
 from adapter.settings import Settings
 from rules.metrics_apis import APIS
 from rules.teams import SOURCE
@@ -59,7 +64,7 @@ async def running(settings: Settings) -> AsyncIterator[str]:
         values = Values(host, ruleset, rules.prometheus, sources, objects.objects)
         rules.follow(host, values.adopt)
         other = await fallback.connect(host, objects.watched)
-        backends = Backends(host, values, objects.objects, other, team_rules)
+        backend = _backend(host, values, objects.objects, other, team_rules)
 
         def groups() -> tuple[AnyGroup, ...]:
             return api_groups.served(values.relist.generation)
@@ -73,9 +78,9 @@ async def running(settings: Settings) -> AsyncIterator[str]:
         host.lookups.add("discovery", discovery.encoded.cache)
         outcomes = Outcomes()
         secured = await security.connect(host, groups())
-        autoscaling.start(host, objects.watched, outcomes, discovery, backends)
+        autoscaling.start(host, objects.watched, outcomes, discovery, backend)
         closing = asyncio.Event()
-        handler = _api(host, backends, discovery, OpenApi(groups), outcomes, secured, closing)
+        handler = _api(host, backend, discovery, OpenApi(groups), outcomes, secured, closing)
         if team_rules is not None:
             team_rules.start(host, rules.rules.request)
         url = _listen(host, handler, secured.context)
@@ -86,9 +91,36 @@ async def running(settings: Settings) -> AsyncIterator[str]:
         yield url
 
 
+def _backend(
+    host: Host,
+    values: Values,
+    objects: ClusterObjects | FileObjects,
+    fallback: ExternalMetrics | None,
+    team_rules: Teams | None,
+) -> Callable[[], Backend]:
+    """Return the function that returns what requests use: a new object for each generation."""
+    questions = Questions()
+    host.lookups.add("questions", questions.cache)
+
+    @functools.lru_cache(maxsize=1)
+    def of(generation: Generation) -> Backend:
+        return Backend(
+            generation=generation,
+            objects=objects,
+            evaluation=values.evaluation,
+            collector=values.collector,
+            questions=questions,
+            fallback=fallback,
+            team_rules=team_rules.reports if team_rules else None,
+            errors_for_empty_lists=host.settings.serving.errors_for_empty_lists,
+        )
+
+    return lambda: of(values.relist.generation)
+
+
 def _api(
     host: Host,
-    backends: Backends,
+    backend: Callable[[], Backend],
     discovery: Discovery,
     openapi: OpenApi,
     outcomes: Outcomes,
@@ -115,7 +147,7 @@ def _api(
         discovery=discovery,
         openapi=openapi,
         operator_endpoints=operator_endpoints,
-        backend=backends.present,
+        backend=backend,
         guard=secured.guard,
         explainer=Explainer(),
         encoded=encoded,

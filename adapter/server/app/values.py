@@ -74,9 +74,9 @@ class Values:
 
     async def adopt(self, changed: RuleSet) -> None:
         """Use other rules, and forget what was kept about those that are gone."""
-        await self.relist.adopt(changed, self._sources)
+        await self.relist.adopt(changed)
         present = self.relist.generation.rules
-        self.evaluation.adopt(present, self._sources)
+        self.evaluation.adopt(present)
         self.collector.adopt(present)
 
 

@@ -129,10 +129,9 @@ class Evaluation:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def adopt(self, rules: Collection[CompiledRule], sources: Mapping[str, Client]) -> None:
-        """Replace the rules and the clients; what belongs to unchanged rules is kept."""
+    def adopt(self, rules: Collection[CompiledRule]) -> None:
+        """Replace the rules; what belongs to unchanged ones is kept."""
         kept = {rule: rule for rule in rules}
-        self._queries.connect(sources)
         self._shared.retain(lambda key: _are_of(key[0], kept))
         self._context.alone.retain(lambda key: _are_of(key[0].steps, kept))
         self._scopes.retain(lambda steps: _are_of(steps, kept))

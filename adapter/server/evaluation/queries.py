@@ -102,17 +102,9 @@ class QueriesBySource:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._clock = clock
-        self._by_source = {DEFAULT: Queries(prometheus, clock=clock)}
-        self.connect(sources)
-
-    def connect(self, sources: Mapping[str, Client]) -> None:
-        """Send new queries to these clients; those that stay keep their limits."""
-        known = self._by_source
-        self._by_source = {DEFAULT: known[DEFAULT]} | {
-            name: known[name]
-            if name in known and known[name].client is client
-            else Queries(client, clock=self._clock)
-            for name, client in sources.items()
+        self._by_source = {
+            name: Queries(client, clock=clock)
+            for name, client in {DEFAULT: prometheus, **sources}.items()
         }
 
     def of(self, source: str, team: Team | None = None) -> Queries:

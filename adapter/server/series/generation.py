@@ -146,7 +146,7 @@ def _with_team(cluster: Generation, ruleset: RuleSet, team: RuleSet) -> Generati
     return replace(
         cluster,
         ruleset=ruleset,
-        catalog=replace(cluster.catalog, team=own.catalog),
+        catalog=replace(own.catalog, cluster=cluster.catalog),
         series_by_metric={**cluster.series_by_metric, **own.series_by_metric},
     )
 

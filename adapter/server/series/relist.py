@@ -80,8 +80,7 @@ class Relist:
         self._random = random
         self._clock = clock
         self._listers: dict[Prometheus, Lister] = {}
-        self._clients: Mapping[str, Prometheus] = {DEFAULT: prometheus}
-        self._connect(sources)
+        self._clients = {DEFAULT: prometheus, **sources}
         self._indexes = self._new_indexes(ruleset.every)
         self._unattempted = set(self._indexes)
         self._following: dict[SeriesIndex, asyncio.Task[NoReturn]] = {}
@@ -173,16 +172,13 @@ class Relist:
             self._tasks = None
             timeout.cancel()
 
-    async def adopt(
-        self, ruleset: RuleSet, sources: Mapping[str, Prometheus] = MappingProxyType({})
-    ) -> None:
+    async def adopt(self, ruleset: RuleSet) -> None:
         """Replace the rules; one call at a time.
 
         New ones are listed first, for `timeout` seconds at most, and those of teams for three, so
         that a slow one does not delay what others changed. Unchanged ones keep what is known about
-        their series, and cause no query. `sources` may have more than `ruleset` names.
+        their series, and cause no query.
         """
-        self._connect(sources)
         known = {rule: index for index in self._indexes for rule in index.rules}
         kept: dict[SeriesIndex, list[CompiledRule]] = {}
         for rule in ruleset.every:
@@ -232,10 +228,6 @@ class Relist:
                 self._following[index] = self._tasks.create_task(
                     self._follow(index), name=f"relist {index.selector}"
                 )
-
-    def _connect(self, sources: Mapping[str, Prometheus]) -> None:
-        """Use these clients from now on, and what is known about those that stay."""
-        self._clients = {DEFAULT: self._clients[DEFAULT], **sources}
 
     def _lister(self, rule: CompiledRule) -> Lister:
         """Return the lister of the rule's Prometheus, or of its namespace if it is of a team."""

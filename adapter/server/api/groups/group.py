@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 from adapter import errors
@@ -110,7 +110,8 @@ class TeamRules(Protocol):
 class Questions:
     """Cache of what groups resolved for requests, under one catalog and the same kinds.
 
-    An entry is kept as long as its request: those that are not remembered leave none behind.
+    The catalog of a team changes only with that of the cluster. An entry is kept as long as its
+    request: those that are not remembered leave none behind.
     """
 
     def __init__(self) -> None:
@@ -120,6 +121,7 @@ class Questions:
 
     def under(self, catalog: Catalog, kinds: Kinds) -> WeakCache[RequestInfo, object]:
         """Return the cache, without what was resolved under another catalog or other kinds."""
+        catalog = catalog.cluster or catalog
         if self._catalog is not catalog or self._kinds is not kinds:
             self._catalog, self._kinds = catalog, kinds
             self.cache.clear()
@@ -139,8 +141,6 @@ class Backend:
     """The server that has the external metrics which no rule produces; None if there is none."""
     team_rules: TeamRules | None = None
     """None if teams cannot have rules."""
-    teams: Mapping[str, Backend] = field(default_factory=dict)
-    """What requests in the namespace of a team use instead, by namespace."""
     errors_for_empty_lists: bool = False
     """Whether a list without any value is a 404 with the causes."""
     clock: Callable[[], float] = time.time
@@ -148,7 +148,8 @@ class Backend:
 
     def of(self, namespace: str) -> Backend:
         """Return what requests in a namespace use."""
-        return self.teams.get(namespace, self)
+        view = self.generation.of(namespace)
+        return self if view is self.generation else replace(self, generation=view)
 
     def check_loaded(self, info: RequestInfo) -> None:
         """Raise ApiError (503) if a rule that is not loaded yet may produce a metric."""

@@ -114,7 +114,7 @@ class Parts:
     async def adopt(self, rules: ruleset.RuleSet) -> None:
         await self.relist.adopt(rules)
         kept = self.relist.generation.rules
-        self.evaluation.adopt(kept, {})
+        self.evaluation.adopt(kept)
         self.collector.adopt(frozenset(kept))
 
 

@@ -240,11 +240,6 @@ async def serving(
         ),
         clock=clock,
     )
-    views = {
-        namespace: replace(backend, generation=view)
-        for namespace, view in relist.generation.teams.items()
-    }
-    backend = replace(backend, teams=views)
     handler = router.build_router(
         discovery=discovery.Discovery(
             lambda: groups.served(relist.generation),

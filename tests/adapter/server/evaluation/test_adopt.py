@@ -91,7 +91,7 @@ async def test_unchanged_rule_is_not_queried_again_at_another_place(evaluation, 
     assert await milli(evaluation, planned(before, "a", "p")) == {"p": 1000}
     after = rules(B, A)
 
-    evaluation.adopt(after.all, {})
+    evaluation.adopt(after.all)
 
     client.value = 2.0
     assert await milli(evaluation, planned(after, "a", "p")) == {"p": 1000}
@@ -104,7 +104,7 @@ async def test_shared_evaluations_of_an_unchanged_rule_are_kept(evaluation, clie
         await milli(evaluation, planned(before, "a", name))
     sent = len(client.queries)
 
-    evaluation.adopt(after.all, {})
+    evaluation.adopt(after.all)
     for name in "pqpq":
         await milli(evaluation, planned(after, "a", name))
 
@@ -115,7 +115,7 @@ async def test_changed_rule_is_queried_anew(evaluation, client):
     await milli(evaluation, planned(rules(A), "a", "p"))
     after = rules(A.replace("<<.Series>>{", "2 * <<.Series>>{"))
 
-    evaluation.adopt(after.all, {})
+    evaluation.adopt(after.all)
 
     client.value = 2.0
     assert await milli(evaluation, planned(after, "a", "p")) == {"p": 2000}
@@ -128,7 +128,7 @@ async def test_last_values_belong_to_the_rule(client, registry, changed, kept):
     await milli(evaluation, planned(rules(text), "a", "p"))
     after = rules(B, text + (f"  {changed}\n" if changed else ""))
 
-    evaluation.adopt(after.all, {})
+    evaluation.adopt(after.all)
 
     client.value = None
     assert await milli(evaluation, planned(after, "a", "p")) == ({"p": 1000} if kept else {})
@@ -138,7 +138,7 @@ async def test_old_request_does_not_leave_a_last_value_to_a_changed_rule(client,
     evaluation = Evaluation(client, metrics=telemetry.EvaluationMetrics(registry), freshness=0.0)
     before = rules(rule("a", "onMissing: {lastKnown: 5m}"))
     after = rules(rule("a", "onMissing: {lastKnown: 6m}"))
-    evaluation.adopt(after.all, {})
+    evaluation.adopt(after.all)
     await milli(evaluation, planned(before, "a", "p"))  # resolved before the change
 
     client.value = None
@@ -154,7 +154,7 @@ async def test_demoted_rule_stays_demoted_at_its_new_place(evaluation, client):
         await asyncio.sleep(0)
     assert "rules[0] (rules.yaml:3): queried separately" in evaluation.status().fact
 
-    evaluation.adopt(after.all, {})
+    evaluation.adopt(after.all)
 
     assert "rules[1] (rules.yaml:8): queried separately" in evaluation.status().fact
 
@@ -166,7 +166,7 @@ async def test_removed_rules_leave_nothing_behind(evaluation, client, registry):
             await milli(evaluation, planned(before, metric, name))
     removed = before.rules[1].content
 
-    evaluation.adopt(before.rules[:1], {})
+    evaluation.adopt(before.rules[:1])
 
     del before
     gc.collect()

@@ -221,14 +221,14 @@ async def test_a_team_whose_listing_hangs_delays_the_rules_of_others_for_a_momen
     )
 
     changed = of_teams("slow", "n")
-    await asyncio.wait_for(relist.adopt(changed, {teams.SOURCE: of_team}), 30)
+    await asyncio.wait_for(relist.adopt(changed), 30)
 
     statuses = {
         namespace: relist.statuses[own.rules[0].index] for namespace, own in changed.teams.items()
     }
     assert statuses["slow"].listed is None
     assert statuses["n"].listed is not None
-    assert relist.generation.of("n").catalog.team.entries
+    assert relist.generation.of("n").catalog.entries
 
 
 async def test_a_listing_of_a_team_beyond_a_limit_fails_and_the_status_names_the_limit(
@@ -250,7 +250,7 @@ async def test_a_listing_of_a_team_beyond_a_limit_fails_and_the_status_names_the
         max_age=600,
     )
 
-    await relist.adopt(changed, {teams.SOURCE: of_team})
+    await relist.adopt(changed)
 
     status = relist.statuses[0]
     assert status.failed

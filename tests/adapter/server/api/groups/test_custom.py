@@ -134,6 +134,17 @@ async def test_a_question_is_remembered_as_long_as_its_request(backend):
     assert len(backend.questions.cache) == 0
 
 
+async def test_questions_of_a_team_and_of_others_are_remembered_together(backend):
+    catalog = dataclasses.replace(catalogs.Catalog.empty(), cluster=backend.generation.catalog)
+    team = dataclasses.replace(backend, generation=wired.generation(catalog))
+    infos = [info_of("/namespaces/default/pods/a/gpu_util") for _ in range(2)]
+
+    for info, each in zip(infos, (team, backend), strict=True):
+        await question.resolve(info, each)
+
+    assert len(backend.questions.cache) == 2
+
+
 @pytest.mark.parametrize("changed", ["catalog", "kinds"])
 async def test_no_question_keeps_an_old_snapshot(backend, objects, changed):
     infos = [info_of("/namespaces/default/pods/a/gpu_util") for _ in range(5)]
