@@ -72,6 +72,15 @@ class Sample(NamedTuple):
     values: tuple[int | None, ...]
     """As the status has them, in thousandths or per cent; empty where they are not known."""
 
+    def document(self) -> Document:
+        """Return the sample for clients."""
+        return {
+            "time": round(self.time, 3),
+            "currentReplicas": self.present,
+            "desiredReplicas": self.wanted,
+            "metrics": list(self.values),
+        }
+
 
 class Autoscalers:
     """Follows the autoscalers while `run` runs. `clock` returns Unix seconds."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -13,18 +13,8 @@ Points = Sequence[tuple[float, float | None]]
 WIDTH, HEIGHT = 720, 200
 _LEFT, _RIGHT, _TOP, _BOTTOM = 56, 12, 12, 26
 _TICKS = 4
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Series:
-    """A line to draw."""
-
-    label: str
-    style: str
-    """Class of CSS."""
-    points: Points
-    steps: bool = False
-    """Whether a value holds until the next one."""
+_STYLES = ("target", "value")
+"""CSS classes of the lines of a chart, in their order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,10 +32,13 @@ class Chart:
     """What a reader who does not see the chart should know."""
 
 
-def draw(title: str, series: Sequence[Series]) -> Chart | None:
-    """Return a chart of all series; None if there is nothing to draw."""
-    values = [value for each in series for _, value in each.points if value is not None]
-    times = [time for each in series for time, _ in each.points]
+def draw(title: str, series: Mapping[str, Points], *, steps: bool = False) -> Chart | None:
+    """Return a chart of two series, given by their labels; None if there is nothing to draw.
+
+    With `steps`, a value holds until the next one.
+    """
+    values = [value for points in series.values() for _, value in points if value is not None]
+    times = [time for points in series.values() for time, _ in points]
     if not values or max(times) <= min(times):
         return None
     begin, end, step = min(times), max(times), _step(max(*values, 0.0) - min(*values, 0.0))
@@ -65,20 +58,20 @@ def draw(title: str, series: Sequence[Series]) -> Chart | None:
         title=title,
         lines=tuple(
             (
-                each.label,
-                each.style,
+                label,
+                style,
                 tuple(
                     " ".join(f"{x(time)},{y(value)}" for time, value in part)
-                    for part in _parts(each)
+                    for part in _parts(points, steps=steps)
                 ),
             )
-            for each in series
+            for (label, points), style in zip(series.items(), _STYLES, strict=False)
         ),
         rows=tuple((y(level), f"{level:.6g}") for level in levels),
         columns=tuple(
             (x(time), datetime.fromtimestamp(time, UTC).strftime(clock)) for time in times
         ),
-        summary=". ".join(_described(each) for each in series),
+        summary=". ".join(_described(*each) for each in series.items()),
     )
 
 
@@ -90,26 +83,26 @@ def _step(span: float) -> float:
     return next(each * power for each in (1, 2, 5, 10) if each * power >= span / _TICKS)
 
 
-def _parts(series: Series) -> Iterator[list[tuple[float, float]]]:
+def _parts(points: Points, *, steps: bool) -> Iterator[list[tuple[float, float]]]:
     """Yield the parts of a line between which no value is known."""
     part: list[tuple[float, float]] = []
-    for time, value in series.points:
+    for time, value in points:
         if value is None:
             if part:
                 yield part
             part = []
             continue
-        if series.steps and part:
+        if steps and part:
             part.append((time, part[-1][1]))
         part.append((time, value))
     if part:
         yield part
 
 
-def _described(series: Series) -> str:
-    values = [value for _, value in series.points if value is not None]
+def _described(label: str, points: Points) -> str:
+    values = [value for _, value in points if value is not None]
     if not values:
-        return f"{series.label}: no value"
+        return f"{label}: no value"
     if min(values) == max(values):
-        return f"{series.label}: {values[-1]:.6g}"
-    return f"{series.label}: {min(values):.6g} to {max(values):.6g}, now {values[-1]:.6g}"
+        return f"{label}: {values[-1]:.6g}"
+    return f"{label}: {min(values):.6g} to {max(values):.6g}, now {values[-1]:.6g}"

@@ -10,7 +10,7 @@ from typing import Any
 
 from adapter.cli.console import chart
 from adapter.cli.console.autoscalers import Sample
-from adapter.cli.console.chart import Chart, Series
+from adapter.cli.console.chart import Chart, Points
 from adapter.cli.doctor import history
 from adapter.clients.prometheus_result import Range
 from rules.hpa.autoscaler import Autoscaler
@@ -80,31 +80,15 @@ def charts(hpa: Autoscaler, samples: Sequence[Sample]) -> list[Chart]:
     for index, metric in enumerate(hpa.metrics):
         unit = 1.0 if metric.target == "Utilization" else 1000.0
         known = [each for each in samples if index < len(each.values)]
+        target = [(each.time, metric.value / unit) for each in known]
         points = [
             (each.time, None if (value := each.values[index]) is None else value / unit)
             for each in known
         ]
-        target = [(each.time, metric.value / unit) for each in known]
-        found.append(
-            chart.draw(
-                str(metric),
-                [
-                    Series(label="target", style="target", points=target),
-                    Series(label="value", style="value", points=points),
-                ],
-            )
-        )
-    present = [
-        (each.time, None if each.present is None else float(each.present)) for each in samples
-    ]
-    wanted = [(each.time, float(each.wanted)) for each in samples]
-    found.append(
-        chart.draw(
-            "Replicas",
-            [
-                Series(label="wanted", style="target", points=wanted, steps=True),
-                Series(label="present", style="value", points=present, steps=True),
-            ],
-        )
-    )
+        found.append(chart.draw(str(metric), {"target": target, "value": points}))
+    replicas: dict[str, Points] = {
+        "wanted": [(each.time, each.wanted) for each in samples],
+        "present": [(each.time, each.present) for each in samples],
+    }
+    found.append(chart.draw("Replicas", replicas, steps=True))
     return [each for each in found if each is not None]

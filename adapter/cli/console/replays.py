@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from adapter.cli.console import chart
-from adapter.cli.console.chart import Chart, Series
+from adapter.cli.console.chart import Chart, Points
 from rules.hpa import replay_report
-from rules.hpa.replay import Result
 from rules.hpa.replay_report import Replay
 
 _POINTS = 720
@@ -21,11 +20,11 @@ def variables(replayed: Replay) -> dict[str, Any]:
     return {
         "columns": replay_report.COLUMNS,
         "rows": [(each.title, replay_report.cells(each)) for each in replayed.results],
-        "charts": charts(replayed),
+        "charts": _charts(replayed),
     }
 
 
-def charts(replayed: Replay) -> list[Chart]:
+def _charts(replayed: Replay) -> list[Chart]:
     """Return a chart of each metric with its target, and one of the replicas of each variant."""
     times = [each.time for each in replayed.history]
     found = []
@@ -33,34 +32,16 @@ def charts(replayed: Replay) -> list[Chart]:
         unit = 1.0 if metric.target == "Utilization" else 1000.0
         values = [each.readings[index].value for each in replayed.history]
         ends = [(times[0], metric.value / unit), (times[-1], metric.value / unit)]
-        found.append(
-            chart.draw(
-                f"{metric}, as it was",
-                [
-                    Series(label="target", style="target", points=ends),
-                    Series(label="value", style="value", points=_thinned(times, values)),
-                ],
-            )
-        )
+        lines = {"target": ends, "value": _thinned(times, values)}
+        found.append(chart.draw(f"{metric}, as it was", lines))
     was, *others = replayed.results
-    found += [_replicas(times, was, each) for each in others]
+    for other in others:
+        replicas = {each.title: _thinned(times, each.replicas) for each in (was, other)}
+        found.append(chart.draw(f"Replicas: {other.title}", replicas, steps=True))
     return [each for each in found if each is not None]
 
 
-def _replicas(times: Sequence[float], was: Result, other: Result) -> Chart | None:
-    """Return the chart of a variant beside what was."""
-    return chart.draw(
-        f"Replicas: {other.title}",
-        [
-            Series(label=each.title, style=style, points=_thinned(times, each.replicas), steps=True)
-            for each, style in ((was, "target"), (other, "value"))
-        ],
-    )
-
-
-def _thinned(
-    times: Sequence[float], values: Sequence[float | None]
-) -> list[tuple[float, float | None]]:
+def _thinned(times: Sequence[float], values: Sequence[float | None]) -> Points:
     """Return at most as many points as a chart has pixels: of each part the highest."""
     width = min(_POINTS, len(values))
     edges = [len(values) * index // width for index in range(width + 1)]

@@ -7,7 +7,7 @@ import math
 import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any, TypeVar
 
 import orjson
 
@@ -17,14 +17,12 @@ from adapter.cli.console import autoscalers as seen
 from adapter.cli.console import history, replays
 from adapter.cli.console.rows import Row
 from adapter.cli.doctor import autoscaler, checks, installation, replay, report
-from adapter.cli.doctor.autoscaler import Explained
 from adapter.cli.doctor.client import CannotTellError, Client
 from adapter.clients import detection
 from adapter.clients.kubernetes import Kube
 from adapter.clients.prometheus import Prometheus
 from rules.causes import explanation_text
-from rules.exporters import detect
-from rules.findings import Finding, State
+from rules.findings import State
 from rules.hpa import reading, replay_report
 from rules.hpa.autoscaler import Autoscaler
 from rules.hpa.report import explains
@@ -32,6 +30,7 @@ from rules.metrics_apis import CUSTOM, EXTERNAL
 from rules.quoting import counted, escaped
 
 Document = Mapping[str, Any]
+T = TypeVar("T")
 
 _TTL = {"decision": 10.0, "metrics": 15.0, "adapter": 15.0, "numbers": 15.0, "replay": 900.0}
 """Kind of answer -> seconds for which it is kept, and with it what it was requested for."""
@@ -117,7 +116,10 @@ class Installation:
 
 
 class Views:
-    """The views of one cluster. Each raises NoViewError if there is nothing to show."""
+    """The views of one cluster.
+
+    Each raises NoViewError or CannotTellError if there is nothing to show.
+    """
 
     def __init__(
         self, kube: Kube, installation: Installation, prometheus: Prometheus | None
@@ -157,41 +159,32 @@ class Views:
     async def autoscaler(self, _query: Query, namespace: str, name: str) -> View:
         """Return one autoscaler: its decision, history, Events and queries."""
         key = f"{namespace}/{name}"
-        explained = await self._explain(namespace, name)
+        explained = await self._cached(
+            f"decision {key}", lambda: autoscaler.explain(self._client, namespace, name)
+        )
         hpa = explained.observed.hpa
         events = await self._events(hpa)
         samples, source = await self._history(hpa, events)
-        points = [
-            {
-                "time": round(each.time, 3),
-                "currentReplicas": each.present,
-                "desiredReplicas": each.wanted,
-                "metrics": list(each.values),
-            }
-            for each in samples
-        ]
-        document = {
-            **explained.document(),
-            "events": events,
-            "history": points,
-            "historySource": source,
-        }
         requests = explained.observed.requests
         queries = await self._cached(f"queries {requests}", lambda: self._queries(requests))
-        lines = [
-            *explained.lines(),
-            "",
-            "Queries",
-            *(f"  {each['metric']}, {each['rule']}: {each['promql']}" for each in queries),
-            "",
-            "Events",
-            *map(_event_line, events),
-        ]
         return View(
             title=key,
             template="autoscaler.html",
-            document=document,
-            lines=lines,
+            document={
+                **explained.document(),
+                "events": events,
+                "history": [each.document() for each in samples],
+                "historySource": source,
+            },
+            lines=[
+                *explained.lines(),
+                "",
+                "Queries",
+                *(f"  {each['metric']}, {each['rule']}: {each['promql']}" for each in queries),
+                "",
+                "Events",
+                *map(_event_line, events),
+            ],
             more={
                 "steps": list(explained.lines())[:-1],
                 "charts": history.charts(hpa, samples),
@@ -224,15 +217,20 @@ class Views:
                 },
             )
 
-        try:
-            view: View = await self._cached(f"replay {namespace}/{name} {wanted}", load)
-        except CannotTellError as error:
-            raise NoViewError(error.status if error.status == 404 else 502, str(error)) from error
-        return view
+        return await self._cached(f"replay {namespace}/{name} {wanted}", load)
 
     async def doctor(self, _query: Query) -> View:
         """Return the findings of doctor."""
-        findings = await self._cached("doctor", self._check)
+        place = self._installation
+        _, findings = await self._cached(
+            "doctor",
+            lambda: checks.examine(
+                place.kubeconfig,
+                service=place.service,
+                namespace=place.namespace,
+                prometheus=place.prometheus,
+            ),
+        )
         *_, summary = lines = list(report.lines(findings))
         document = orjson.loads(report.as_json(findings))
         return View(
@@ -246,7 +244,7 @@ class Views:
         """Return the metrics that the API server lists."""
         items = [
             each
-            for each in await self._cached("metrics", self._list_metrics)
+            for each in await self._metrics()
             if all(word in f"{each['metric']} {' '.join(each['objects'])}" for word in query.words)
         ]
         summary = counted(len(items), "metric")
@@ -273,13 +271,10 @@ class Views:
         elif resource == "namespaces":
             parts = (resource, namespace)
         else:
-            scoped = await self._is_namespaced(resource, metric)
+            listed = {each["metric"]: each for each in await self._metrics()}
+            scoped = listed.get(metric, {}).get("namespaced", {}).get(resource, True)
             parts = (namespace, resource, "*") if scoped else (resource, "*")
-
-        try:
-            explained = await self._explanation(await self._client.request(parts, metric))
-        except CannotTellError as error:
-            raise NoViewError(error.status if error.status == 404 else 502, str(error)) from error
+        explained = await self._explanation(await self._client.request(parts, metric))
         return View(
             title=f"{metric} of {resource}",
             template="metric.html",
@@ -290,9 +285,9 @@ class Views:
 
     async def exporters(self, _query: Query) -> View:
         """Return the exporters, model servers and gateways in Prometheus, with findings."""
-        self._needed_prometheus()
+        prometheus = self._needed_prometheus()
         try:
-            found = await self._cached("exporters", self._detect)
+            found = await self._cached("exporters", lambda: detection.report(prometheus))
         except errors.BackendError as error:
             raise NoViewError(502, f"Prometheus did not answer: {error}") from error
         summary = f"{counted(len(found.exporters), 'exporter')}; flags that fit: "
@@ -350,8 +345,12 @@ class Views:
         except errors.BackendError as error:
             raise NoViewError(502, f"autoscalers cannot be listed: {error}") from error
 
-    async def _cached(self, key: str, load: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
-        return await self._answers.get(key, load)
+    async def _cached(self, key: str, load: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        value: T = await self._answers.get(key, load)
+        return value
+
+    async def _metrics(self) -> list[Document]:
+        return await self._cached("metrics", self._list_metrics)
 
     async def _list_metrics(self) -> list[Document]:
         """Return each metric with its kinds of objects. Raises NoViewError."""
@@ -373,16 +372,6 @@ class Views:
             {"metric": metric, "objects": sorted(found), "namespaced": found}
             for metric, found in sorted(kinds.items())
         ]
-
-    async def _is_namespaced(self, resource: str, metric: str) -> bool:
-        for each in await self._cached("metrics", self._list_metrics):
-            if each["metric"] == metric:
-                return bool(each["namespaced"].get(resource, True))
-        return True
-
-    async def _detect(self) -> detect.Report:
-        assert self._prometheus is not None
-        return await detection.report(self._prometheus)
 
     async def _pods(self) -> list[Document]:
         installed = installation.Installed(
@@ -411,15 +400,6 @@ class Views:
                 found.append({"name": name, "value": f"{value:.4g}"})
         return found or [{"name": "numbers", "value": "Prometheus does not scrape the adapter"}]
 
-    async def _explain(self, namespace: str, name: str) -> Explained:
-        async def explain() -> Explained:
-            return await autoscaler.explain(self._client, namespace, name)
-
-        try:
-            return cast("Explained", await self._cached(f"decision {namespace}/{name}", explain))
-        except CannotTellError as error:
-            raise NoViewError(error.status if error.status == 404 else 502, str(error)) from error
-
     async def _history(
         self, hpa: Autoscaler, events: Iterable[Document]
     ) -> tuple[Sequence[seen.Sample], str]:
@@ -436,14 +416,14 @@ class Views:
 
     async def _recorded(self, hpa: Autoscaler) -> tuple[Sequence[seen.Sample], str]:
         """Return the history in Prometheus; what is missing if there is none."""
-        if self._prometheus is None:
+        prometheus = self._prometheus
+        if prometheus is None:
             return (), "--prometheus-url allows more"
 
         async def load() -> Sequence[seen.Sample]:
-            assert self._prometheus is not None
             query, now = history.query(hpa.namespace, hpa.name), time.time()
             start = now - history.SECONDS
-            found = await self._prometheus.query_range(query, start, now, history.STEP)
+            found = await prometheus.query_range(query, start, now, history.STEP)
             return history.samples(hpa, found.content)
 
         try:
@@ -467,10 +447,9 @@ class Views:
         return found
 
     async def _explanation(self, request: reading.Request) -> Document:
-        async def load() -> Document:
-            return await self._client.explanation(request)
-
-        return cast("Document", await self._cached(f"explanation {request}", load))
+        return await self._cached(
+            f"explanation {request}", lambda: self._client.explanation(request)
+        )
 
     async def _events(self, hpa: Autoscaler) -> Sequence[Document]:
         """Return the Events of an autoscaler, newest first; one that says why if there are none.
@@ -486,16 +465,6 @@ class Views:
             return [_event({"reason": "Unreadable", "message": str(error), "type": "Warning"})]
         found = [_event(each) for each in listed.get("items") or ()]
         return sorted(found, key=lambda each: str(each["time"]), reverse=True)[:_MAX_EVENTS]
-
-    async def _check(self) -> tuple[Finding, ...]:
-        place = self._installation
-        _, findings = await checks.examine(
-            place.kubeconfig,
-            service=place.service,
-            namespace=place.namespace,
-            prometheus=place.prometheus,
-        )
-        return findings
 
 
 def _event(document: Document) -> Document:

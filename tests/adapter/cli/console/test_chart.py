@@ -5,19 +5,18 @@ from __future__ import annotations
 import pytest
 
 from adapter.cli.console import chart
-from adapter.cli.console.chart import Series
 
 
 def test_values_are_drawn_between_round_lines() -> None:
     points = [(0.0, 0.0), (600.0, 87.0)]
 
-    drawn = chart.draw("duty", [Series(label="value", style="value", points=points)])
+    drawn = chart.draw("duty", {"value": points})
 
     assert drawn is not None
     assert [text for _, text in drawn.rows] == ["0", "50", "100"]
     assert [text for _, text in drawn.columns] == ["00:00", "00:02", "00:05", "00:07", "00:10"]
     ((label, style, (line,)),) = drawn.lines
-    assert (label, style) == ("value", "value")
+    assert (label, style) == ("value", "target")
     assert line.split() == ["56.0,174.0", "708.0,33.1"]
     assert drawn.summary == "value: 0 to 87, now 87"
 
@@ -32,7 +31,7 @@ def test_values_are_drawn_between_round_lines() -> None:
     ],
 )
 def test_levels_suit_the_values(values: list[float], levels: list[str]) -> None:
-    drawn = chart.draw("x", [Series(label="x", style="value", points=list(enumerate(values)))])
+    drawn = chart.draw("x", {"x": list(enumerate(values))})
 
     assert drawn is not None
     assert [text for _, text in drawn.rows] == levels
@@ -40,9 +39,8 @@ def test_levels_suit_the_values(values: list[float], levels: list[str]) -> None:
 
 def test_steps_hold_until_the_next_value_and_gaps_divide_a_line() -> None:
     points = [(0.0, 1.0), (1.0, 2.0), (2.0, None), (3.0, 1.0)]
-    series = Series(label="x", style="value", points=points, steps=True)
 
-    drawn = chart.draw("x", [series])
+    drawn = chart.draw("x", {"x": points}, steps=True)
 
     assert drawn is not None
     ((_, _, parts),) = drawn.lines
@@ -51,4 +49,4 @@ def test_steps_hold_until_the_next_value_and_gaps_divide_a_line() -> None:
 
 @pytest.mark.parametrize("points", [[], [(5.0, 1.0)], [(5.0, None), (6.0, None)]])
 def test_nothing_is_drawn_of_nothing(points: list[tuple[float, float | None]]) -> None:
-    assert chart.draw("x", [Series(label="x", style="value", points=points)]) is None
+    assert chart.draw("x", {"x": points}) is None
