@@ -151,10 +151,13 @@ class Kube:
         return (await self._exchange("GET", path, params=params, limit=limit))[1]
 
     async def fetch(self, path: str, params: Mapping[str, str] | None = None) -> Reply:
-        """Return the response to GET `path`, also if it is an error."""
+        """Return the response to GET `path`, also if it is an error, then without our secrets."""
         await self._bucket.take(self._timeout)
         async with self._send("GET", path, self._timeout, params=params) as response:
             body = await _read(response, _LIMIT)
+            if response.status >= 300:
+                text = body.decode("utf-8", "replace")
+                body = redacted(text, self._transport.secrets(response)).encode()
         return Reply(status=response.status, headers=response.headers, body=body)
 
     async def collect(

@@ -41,15 +41,24 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Failure:
-    """Reply to a request that failed."""
+class Reply:
+    """Reply of the API server to a request."""
 
-    status: int
-    """HTTP status; 0 without a response, 200 of a list that is empty."""
-    message: str
+    document: Document = field(default_factory=dict)
+    """Empty if the request failed."""
+    status: int = 200
+    """HTTP status; 0 without a response."""
+    message: str = ""
+    """Why the request failed."""
+    cause: str = ""
+    """First cause that the adapter gives for missing values: `NoSample: ...`."""
+
+    @property
+    def failed(self) -> bool:
+        """Whether there is no document."""
+        return self.status != 200
 
 
-Reply = Document | Failure
 Steps = Generator[Request, Reply, T]
 
 
@@ -64,6 +73,8 @@ class Observation:
     """One for each metric; empty if the controller does not read metrics now."""
     requests: tuple[Request | None, ...]
     """How each metric was requested; None if that could not be determined."""
+    replies: tuple[Reply, ...]
+    """What each request was answered; empty without a request."""
     blocked: str
     """Why the controller does not scale whatever the metrics are; empty if it does."""
 
@@ -95,11 +106,12 @@ def observe(document: Document, now: Callable[[], float]) -> Steps[Observation]:
         listed = yield from get(path, labelSelector=scale.selector)
         pods = tuple(map(autoscaler.pod, listed["items"] or ()))
     blocked = _blocked(hpa, scale)
-    proposals, requests = [], []
+    requests, replies, proposals = list[Request | None](), list[Reply](), list[Proposal]()
     if not blocked and decision.needs_metrics(hpa, scale.spec):
         for metric in hpa.metrics:
-            request, proposed = yield from _propose(hpa, scale, pods, metric, now)
+            request, reply, proposed = yield from _propose(hpa, scale, pods, metric, now)
             requests.append(request)
+            replies.append(reply)
             proposals.append(proposed)
     return Observation(
         hpa=hpa,
@@ -107,6 +119,7 @@ def observe(document: Document, now: Callable[[], float]) -> Steps[Observation]:
         pods=pods,
         proposals=tuple(proposals),
         requests=tuple(requests),
+        replies=tuple(replies),
         blocked=blocked,
     )
 
@@ -152,26 +165,38 @@ def _propose(
     pods: Sequence[Pod],
     metric: Metric,
     now: Callable[[], float],
-) -> Steps[tuple[Request | None, Proposal]]:
+) -> Steps[tuple[Request | None, Reply, Proposal]]:
     try:
         request = yield from _request(hpa, scale, metric)
     except UnreadableError as error:
-        return None, proposal.failed(metric, str(error), cure=error.cure)
+        return None, Reply(), proposal.failed(metric, str(error), cure=error.cure)
     reply = yield request
-    if isinstance(reply, Failure):
-        if reply.status == 404 and USAGE.has(request.path):
-            return request, proposal.failed(metric, NOT_SERVED, cure=NO_USAGE)
-        cure = "" if reply.status == 200 else DOCTOR
-        return request, proposal.failed(metric, reply.message, cure=cure)
-    tolerances, items = hpa.tolerances, reply.get("items") or ()
+    if not reply.failed:
+        return request, reply, _proposal(hpa, scale, pods, metric, reply, now)
+    if reply.status == 404 and USAGE.has(request.path):
+        return request, reply, proposal.failed(metric, NOT_SERVED, cure=NO_USAGE)
+    return request, reply, proposal.failed(metric, reply.message, cure=DOCTOR)
+
+
+def _proposal(
+    hpa: Autoscaler,
+    scale: Scale,
+    pods: Sequence[Pod],
+    metric: Metric,
+    reply: Reply,
+    now: Callable[[], float],
+) -> Proposal:
+    tolerances, items = hpa.tolerances, reply.document.get("items") or ()
     try:
         match metric.type:
+            case "Pods" if not items:
+                return proposal.failed(metric, _EMPTY.format("custom"), cure=DOCTOR)
+            case "Resource" | "ContainerResource" if not items:
+                error, cure = _EMPTY.format("resource"), "" if reply.cause else DOCTOR
+                return proposal.failed(metric, reply.cause or error, cure=cure)
             case "Pods" | "Resource" | "ContainerResource":
-                api = "custom" if metric.type == "Pods" else "resource"
-                values = _of_pods(items) if api == "custom" else _usage(items, metric)
-                if not items:
-                    return request, proposal.failed(metric, _EMPTY.format(api), cure=DOCTOR)
-                proposed = proposal.of_pods(
+                values = _of_pods(items) if metric.type == "Pods" else _usage(items, metric)
+                return proposal.of_pods(
                     metric,
                     values,
                     pods,
@@ -184,19 +209,17 @@ def _propose(
                     f"the custom metrics API server returned {len(items)} results when we asked "
                     "for exactly one"
                 )
-                return request, proposal.failed(metric, message)
+                return proposal.failed(metric, message)
             case _ if not items:
-                return request, proposal.failed(metric, _EMPTY.format("external"))
+                return proposal.failed(metric, _EMPTY.format("external"))
             case _:
                 found = tuple(quantity.milli_value(each["value"]) for each in items)
                 external = metric.type == "External"
                 value = proposal.total(metric, found) if external else found[0]
                 proposed = proposal.of_value(metric, value, pods, scale, tolerances=tolerances)
-                proposed = replace(proposed, items=found if external else ())
+                return replace(proposed, items=found if external else ())
     except (QuantityError, DurationError, KeyError, TypeError, ValueError) as error:
-        message = f"the reply is not a list of values: {error!r}"
-        return request, proposal.failed(metric, message)
-    return request, proposed
+        return proposal.failed(metric, f"the reply is not a list of values: {error!r}")
 
 
 def _request(hpa: Autoscaler, scale: Scale, metric: Metric) -> Steps[Request]:
@@ -270,12 +293,12 @@ def version() -> Steps[str]:
     Raises UnreadableError.
     """
     reply = yield Request(path=f"/apis/{CUSTOM.name}")
-    if isinstance(reply, Failure):
+    if reply.failed:
         if reply.status == 404:
             raise UnreadableError(f"no custom metrics API ({CUSTOM.name}) registered", status=404)
         raise UnreadableError(reply.message, status=reply.status)
-    preferred = str(reply["preferredVersion"]["version"])
-    served = [str(each["version"]) for each in reply["versions"]]
+    preferred = str(reply.document["preferredVersion"]["version"])
+    served = [str(each["version"]) for each in reply.document["versions"]]
     if preferred in _KNOWN_VERSIONS:
         return preferred
     return next((each for each in served if each in _KNOWN_VERSIONS), preferred)
@@ -303,9 +326,9 @@ def _root(api_version: str) -> str:
 def get(path: str, **params: str) -> Steps[Document]:
     """Return the document at a path. Raises UnreadableError."""
     reply = yield Request(path=path, params=params)
-    if isinstance(reply, Failure):
+    if reply.failed:
         raise UnreadableError(reply.message, status=reply.status)
-    return reply
+    return reply.document
 
 
 def _of_pods(items: Sequence[Document]) -> dict[str, PodValue]:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
-from rules.findings import Finding, State
+from rules.findings import Finding, State, failure, ok, skipped, warning
 from rules.hpa import proposal, reading, sums, units
 from rules.hpa.autoscaler import Autoscaler, Document, ScalingRules
 from rules.hpa.decision import Decision
 from rules.hpa.proposal import Proposal
-from rules.hpa.reading import Observation, Request
-from rules.metrics_apis import CUSTOM, EXTERNAL
+from rules.hpa.reading import Observation, Reply, Request
+from rules.metrics_apis import CUSTOM, EXTERNAL, USAGE
 from rules.quoting import counted
 
 _MAX_NAMES = 5
@@ -24,6 +25,8 @@ UNBLOCK = (
     "pods of its own"
 )
 """What to do if HPAs have the same pods, so that the controller scales neither."""
+FORBIDDEN = frozenset({401, 403})
+_SEE = "docs/troubleshooting.md#what-do-the-reasons-mean explains the reason"
 _LIMITS = {
     "TooManyReplicas": "limited by maxReplicas",
     "TooFewReplicas": "limited by minReplicas",
@@ -117,6 +120,45 @@ def verdict(observation: Observation, decision: Decision, why: Sequence[str] = (
             f"{present}{some}. {what}"
         )
     return f"{keeps}: {present}{some}. {what}"
+
+
+def findings(observation: Observation, see: str) -> Iterator[Finding]:
+    """Yield what is wrong or remarkable about each metric; `see` is as for `judge`.
+
+    The subject is the name of the metric.
+    """
+    for request, reply, proposed in zip(
+        observation.requests, observation.replies, observation.proposals, strict=True
+    ):
+        name = proposed.metric.name
+        if request is None:
+            yield failure(name, proposed.error, cure=proposed.cure or see)
+        elif found := judge(name, request, reply, see):
+            yield found
+        elif doubt := doubt_of(proposed):
+            yield replace(doubt, subject=name)
+        elif len(proposed.items) > 1:
+            yield ok(name, f"the HPA controller adds up {len(proposed.items)} items")
+
+
+def judge(name: str, request: Request, reply: Reply, see: str) -> Finding | None:
+    """Return why a metric has no value, or not for all objects; None if it has.
+
+    `see` is what to do if the API server answers instead of the adapter.
+    """
+    if reply.status == 404 and USAGE.has(request.path):
+        return failure(name, reading.NOT_SERVED, cure=reading.NO_USAGE)
+    if not reply.failed:
+        if reply.document.get("items"):
+            return warning(name, reply.cause, cure=_SEE) if reply.cause else None
+        return failure(name, f"no value. {reply.cause}", cure="" if reply.cause else _SEE)
+    if reply.status in FORBIDDEN:
+        return skipped(name, "this account may not read the metric")
+    if reply.cause:
+        return failure(name, reply.cause, cure="")
+    message, status = " ".join(reply.message.split()), str(reply.status)
+    said = not reply.status or message.startswith(status)
+    return failure(name, message if said else f"status {status}: {message}", cure=see)
 
 
 def doubt_of(proposed: Proposal) -> Finding | None:

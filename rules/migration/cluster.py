@@ -10,7 +10,7 @@ from urllib.parse import quote
 from rules.document import manifests
 from rules.errors import UnreadableError
 from rules.hpa import reading
-from rules.hpa.reading import Failure, Request, Steps
+from rules.hpa.reading import Request, Steps
 
 _DEPLOYMENTS = "/apis/apps/v1/deployments"
 _SCALED = "/apis/keda.sh/v1alpha1/scaledobjects"
@@ -42,8 +42,8 @@ def documents() -> Steps[list[Mapping[str, Any]]]:
 
 def _list(path: str, *, optional: bool = False) -> Steps[list[Mapping[str, Any]]]:
     reply = yield Request(path=path)
-    if isinstance(reply, Failure):
+    if reply.failed:
         if optional and reply.status == 404:
             return []  # KEDA is not installed
         raise UnreadableError(reply.message, status=reply.status)
-    return reply["items"] or []
+    return reply.document["items"] or []

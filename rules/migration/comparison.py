@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from rules import quantity
 from rules.errors import QuantityError
 from rules.hpa.autoscaler import TOLERANCE, Document
-from rules.hpa.reading import Failure, Reply
+from rules.hpa.reading import Reply
 from rules.migration.notes import number
 from rules.quoting import shorten
 
@@ -33,18 +33,14 @@ def differences(original: Reply, ours: Reply) -> Iterator[Difference]:
 
 
 def _differences(original: Reply, ours: Reply) -> Iterator[Difference]:
-    if isinstance(original, Failure) and isinstance(ours, Failure):
-        if original.status != ours.status:
-            yield _different(f"original {_failure(original)}, ours {_failure(ours)}")
-    elif isinstance(original, Failure):
-        known = "" if _values(ours) or original.status != 404 else f": {number(1)}"
-        yield Difference(
-            text=f"original {_failure(original)}, ours {_count(ours)}{known}", matters=not known
-        )
-    elif isinstance(ours, Failure):
-        yield _different(f"original {_count(original)}, ours {_failure(ours)}")
-    else:
-        yield from _of_values(_values(original), _values(ours))
+    before, now = _values(original), _values(ours)
+    if not original.failed and not ours.failed:
+        yield from _of_values(before, now)
+    elif original.status != ours.status:
+        known = original.status == 404 and not ours.failed and not now
+        why = f": {number(1)}" if known else ""
+        text = f"original {_shown(original, before)}, ours {_shown(ours, now)}{why}"
+        yield Difference(text=text, matters=not known)
 
 
 def _of_values(original: Mapping[str, int], ours: Mapping[str, int]) -> Iterator[Difference]:
@@ -59,11 +55,10 @@ def _of_values(original: Mapping[str, int], ours: Mapping[str, int]) -> Iterator
             yield Difference(text=text, matters=abs(now - before) > TOLERANCE * abs(before))
 
 
-def _values(document: Document | Failure) -> dict[str, int]:
+def _values(reply: Reply) -> dict[str, int]:
     """Return the values in thousandths by object, or by labels for an external metric."""
-    if isinstance(document, Failure):
-        return {}
-    return {_key(each): quantity.milli_value(each["value"]) for each in document["items"] or ()}
+    items = () if reply.failed else reply.document["items"] or ()
+    return {_key(each): quantity.milli_value(each["value"]) for each in items}
 
 
 def _key(item: Document) -> str:
@@ -77,9 +72,7 @@ def _different(text: str) -> Difference:
     return Difference(text=text, matters=True)
 
 
-def _failure(failure: Failure) -> str:
-    return f"{failure.status or 'no answer'} ({shorten(failure.message, _MESSAGE)})"
-
-
-def _count(document: Document | Failure) -> str:
-    return f"{len(_values(document))} values"
+def _shown(reply: Reply, values: Mapping[str, int]) -> str:
+    if reply.failed:
+        return f"{reply.status or 'no answer'} ({shorten(reply.message, _MESSAGE)})"
+    return f"{len(values)} values"

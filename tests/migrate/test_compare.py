@@ -12,7 +12,7 @@ from aiohttp import web
 from adapter.cli import program
 from adapter.cli.doctor import comparison
 from adapter.cli.doctor.client import CannotTellError, connected
-from rules.hpa.reading import Failure
+from rules.hpa.reading import Reply
 from rules.migration.comparison import differences
 from tests.migrate.test_migrate import CONFIG_MAP, DEPLOYMENT, RULES
 from tests.parity.test_parity import (
@@ -72,8 +72,8 @@ HPA = {
 def reply(status, body):
     document = json.loads(body)
     if status == 200:
-        return document
-    return Failure(status=status, message=document["message"])
+        return Reply(document=document)
+    return Reply(status=status, message=document["message"])
 
 
 def recorded(name):
@@ -82,14 +82,15 @@ def recorded(name):
 
 def changed(name, **values):
     """Return a recorded answer with other values of some objects; None removes one."""
-    document = recorded(name)
-    for item in list(document["items"]):
+    answer = recorded(name)
+    items = answer.document["items"]
+    for item in list(items):
         object_name = item.get("describedObject", {}).get("name", "queue").replace("-", "_")
         if object_name in values:
             item["value"] = values[object_name]
             if item["value"] is None:
-                document["items"].remove(item)
-    return document
+                items.remove(item)
+    return answer
 
 
 def texts(original, ours):
@@ -122,9 +123,9 @@ async def test_a_numbered_difference_is_named_and_does_not_matter(kinds, catalog
         (changed("values-003", pod_a="21"), ("Pod pod-a: original 20500m, ours 21", False)),
         (changed("values-003", pod_a="30"), ("Pod pod-a: original 20500m, ours 30", True)),
         (changed("values-003", pod_b=None), ("Pod pod-b: 20500m, not in ours", True)),
-        ({"items": [{}]}, ("an answer is no list of values: 'value'", True)),
-        (Failure(status=500, message="no"), ("original 2 values, ours 500 (no)", True)),
-        (Failure(status=0, message="late"), ("original 2 values, ours no answer (late)", True)),
+        (Reply(document={"items": [{}]}), ("an answer is no list of values: 'value'", True)),
+        (Reply(status=500, message="no"), ("original 2 values, ours 500 (no)", True)),
+        (Reply(status=0, message="late"), ("original 2 values, ours no answer (late)", True)),
     ],
 )
 def test_each_difference_is_told(ours, expected):
@@ -137,19 +138,20 @@ def test_differences_of_external_metrics_and_failures():
         "{__name__=queue_len,namespace=default,queue=q1}: original 20500m, ours 0",
         True,
     )
-    ((text, _),) = texts(Failure(status=404, message="a"), Failure(status=500, message="b"))
+    ((text, _),) = texts(Reply(status=404, message="a"), Reply(status=500, message="b"))
     assert text == "original 404 (a), ours 500 (b)"
-    ((text, matters),) = texts(Failure(status=404, message="a"), recorded("values-003"))
+    ((text, matters),) = texts(Reply(status=404, message="a"), recorded("values-003"))
     assert (text, matters) == ("original 404 (a), ours 2 values", True)
     ((text, _),) = texts(changed("values-003", pod_b=None), recorded("values-003"))
     assert text == "Pod pod-b: 20500m, not in the original"
 
 
 class Server:
-    """Fake API server, or metrics server, with fixed answers by path."""
+    """Fake API server, or metrics server, with fixed documents and other answers by path."""
 
-    def __init__(self, answers):
-        self.answers = answers
+    def __init__(self, documents, answers=()):
+        found = {path: Reply(document=each) for path, each in documents.items()}
+        self.answers = {**found, **dict(answers)}
         self.tokens = set()
 
     def app(self):
@@ -159,8 +161,8 @@ class Server:
 
     async def handle(self, request):
         self.tokens.add(request.headers.get("Authorization"))
-        status, document = self.answers.get(request.path, (404, {"message": "none"}))
-        return web.json_response(document, status=status)
+        answer = self.answers.get(request.path, Reply(status=404, document={"message": "none"}))
+        return web.json_response(answer.document, status=answer.status)
 
 
 CUSTOM, EXTERNAL = (f"/apis/{group}.metrics.k8s.io" for group in ("custom", "external"))
@@ -182,14 +184,10 @@ ANSWERS = {
 }
 
 
-def served(documents):
-    return Server({path: (200, document) for path, document in documents.items()})
-
-
 @pytest.fixture
 async def servers(aiohttp_server, tmp_path):
-    original = served({**API, **ANSWERS})
-    ours = served({**ANSWERS, PODS: changed("values-003", pod_a="30")})
+    original = Server(API, ANSWERS)
+    ours = Server({}, {**ANSWERS, PODS: changed("values-003", pod_a="30")})
     api, other = [await aiohttp_server(each.app()) for each in (original, ours)]
     token = tmp_path / "token"
     token.write_text("of-the-controller")
@@ -222,7 +220,7 @@ async def test_the_command_fails_for_a_difference_that_matters(servers, tmp_path
     line.append(f"--kubeconfig={kubeconfig}")
 
     assert await asyncio.to_thread(program.main, line) == 1
-    ours.answers[PODS] = (200, recorded("values-003"))
+    ours.answers[PODS] = recorded("values-003")
     assert await asyncio.to_thread(program.main, line) == 0
 
     output = capsys.readouterr().out
@@ -246,7 +244,7 @@ async def test_a_cluster_is_migrated_with_the_requests_of_its_client(
         "/apis/apps/v1/deployments": {"items": [DEPLOYMENT]},
         "/api/v1/namespaces/monitoring/configmaps/rules": CONFIG_MAP,
     }
-    api = await aiohttp_server(served(found).app())
+    api = await aiohttp_server(Server(found).app())
     line = ["migrate", "--cluster", f"--output={tmp_path / 'out'}"]
     line.append(f"--kubeconfig={kubernetes.kubeconfig(tmp_path, api)}")
 

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from adapter.cli import program
-from rules.hpa.reading import Failure
+from rules.hpa.reading import Reply
 from rules.migration import chart, cluster
 from tests.migrate.golden import FOLDER, RELEASES, SCALED, SOURCES, inputs, run, run_files
 
@@ -397,13 +397,15 @@ def test_a_cluster_is_read_with_the_config_maps_of_the_adapters():
     replies = {
         "/apis/apps/v1/deployments": {"items": [DEPLOYMENT, ours, other]},
         "/api/v1/namespaces/monitoring/configmaps/rules": CONFIG_MAP,
-        "/apis/keda.sh/v1alpha1/scaledobjects": Failure(status=404, message="none"),
+        "/apis/keda.sh/v1alpha1/scaledobjects": Reply(status=404, message="none"),
     }
     steps = cluster.documents()
     asked = [next(steps)]
     try:
         while True:
-            asked.append(steps.send(replies[asked[-1].path]))
+            reply = replies[asked[-1].path]
+            reply = reply if isinstance(reply, Reply) else Reply(document=reply)
+            asked.append(steps.send(reply))
     except StopIteration as stop:
         found = stop.value
 

@@ -19,7 +19,7 @@ from rules import quantity
 from rules.errors import UnreadableError
 from rules.hpa import decision, reading
 from rules.hpa.decision import Decision, History
-from rules.hpa.reading import Failure, Observation, Reply, Request, Steps
+from rules.hpa.reading import Observation, Reply, Request, Steps
 from tools.cluster.hpa import source_field
 from tools.control_plane.client import Client
 
@@ -79,7 +79,7 @@ class Predictions:
         self.unmatched: list[str] = []
         self._client = client
         self._name = name
-        self._documents: dict[str, Reply] = {}
+        self._documents: dict[str, Any] = {}
         self._document: Any = None
         self._polls: list[Poll] = []
         self._recommended: list[tuple[float, int]] = []
@@ -158,7 +158,7 @@ class Predictions:
                 request = steps.send(reply) if reply is not None else next(steps)
                 reply = self._get(request)
                 if "/horizontalpodautoscalers/" in request.path:
-                    self._document = reply
+                    self._document = reply.document
         except StopIteration as stop:
             observation: Observation = stop.value
             return observation
@@ -167,18 +167,16 @@ class Predictions:
         path = f"{request.path}?{urlencode(request.params)}"
         is_discovery = "namespaces" not in request.path
         if is_discovery and path in self._documents:
-            known: Reply = self._documents[path]
-            return known
+            return Reply(document=self._documents[path])
         try:
             response = self._client.request("GET", path)
         except OSError as error:
-            return Failure(status=0, message=str(error))
+            return Reply(status=0, message=str(error))
         if response.status != 200:
-            return Failure(status=response.status, message=response.body.decode())
-        document: Reply = response.document
+            return Reply(status=response.status, message=response.body.decode())
         if is_discovery:
-            self._documents[path] = document
-        return document
+            self._documents[path] = response.document
+        return Reply(document=response.document)
 
     def _decisions(self, observation: Observation, now: float) -> Iterator[Decision]:
         """Yield what is desired for the histories that the controller may have."""

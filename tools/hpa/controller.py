@@ -31,7 +31,7 @@ from certs.issue import issue_temporary
 from rules import quantity
 from rules.hpa import decision, reading
 from rules.hpa.decision import Decision
-from rules.hpa.reading import Failure, Observation, Reply, Request
+from rules.hpa.reading import Observation, Reply, Request
 from tools.control_plane import build, foreground, plane
 from tools.control_plane.plane import ControlPlane
 from tools.hpa import random_objects as objects
@@ -301,15 +301,13 @@ class Testbed:
     def _reply(self, request: Request) -> Reply:
         path = f"{request.path}?{urlencode(request.params)}"
         if "/namespaces/" not in path and path in self._documents:
-            known: Reply = self._documents[path]
-            return known
+            return Reply(document=self._documents[path])
         response = self._admin.request("GET", path)
         if response.status != 200:
-            return Failure(status=response.status, message=response.body.decode())
+            return Reply(status=response.status, message=response.body.decode())
         if "/namespaces/" not in path:
             self._documents[path] = response.document
-        document: Reply = response.document
-        return document
+        return Reply(document=response.document)
 
     def _each(self, act: Callable[[Case], Any], cases: Sequence[Case]) -> list[Any]:
         with futures.ThreadPoolExecutor(_WORKERS) as executor:

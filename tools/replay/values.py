@@ -139,14 +139,16 @@ class Api:
 
     async def _reply(self, request: Request) -> Reply:
         if request.path.endswith("/scale"):
-            return {"spec": {"replicas": 1}, "status": {"replicas": 1, "selector": "app=web"}}
+            status = {"replicas": 1, "selector": "app=web"}
+            return Reply(document={"spec": {"replicas": 1}, "status": status})
         if request.path == f"/apis/{CUSTOM.name}":
             served = [{"version": "v1beta2"}]
-            return {"preferredVersion": served[0], "versions": served}
+            return Reply(document={"preferredVersion": served[0], "versions": served})
         if request.path in _DISCOVERY:
             kinds = _DISCOVERY[request.path]
-            return {"resources": [{"kind": kind, "name": name} for kind, name in kinds]}
-        return self._case.hpa
+            resources = [{"kind": kind, "name": name} for kind, name in kinds]
+            return Reply(document={"resources": resources})
+        return Reply(document=self._case.hpa)
 
     async def explanation(self, request: Request) -> Mapping[str, Any]:
         """Return the part of an explanation that a replay needs."""

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple, NoReturn
 
-import orjson
 from prometheus_client import CollectorRegistry
 
 from adapter import errors, telemetry
@@ -22,14 +21,14 @@ from adapter.background import gather_or_cancel
 from adapter.cache import LRUCache
 from adapter.cli.console import rows
 from adapter.cli.console.rows import Look, Row
-from adapter.cli.doctor import autoscalers as metrics
 from adapter.cli.doctor import client
-from adapter.clients.kubernetes import Kube, Reply
+from adapter.clients.kubernetes import Kube
 from adapter.clients.value_index import Item, ValueIndex
 from adapter.clients.watch_cache import Content, WatchCaches
 from rules.errors import UnreadableError
 from rules.findings import Finding, State, failure
-from rules.hpa import autoscaler, reading
+from rules.hpa import autoscaler, reading, report
+from rules.hpa.reading import Reply, Request
 from rules.kinds import Kind
 
 Document = Mapping[str, Any]
@@ -95,7 +94,7 @@ class Autoscalers:
         self._caches = WatchCaches(kube, content, metrics=telemetry.WatchCacheMetrics(registry))
         self._looks: LRUCache[str, Look] = LRUCache(_MAX_KEPT)
         self._samples: LRUCache[str, deque[Sample]] = LRUCache(_MAX_KEPT)
-        self._scales: LRUCache[str, tuple[float, reading.Reply]] = LRUCache(_MAX_KEPT)
+        self._scales: LRUCache[str, tuple[float, Reply]] = LRUCache(_MAX_KEPT)
         """Scales and discovery documents by path, and when they were read."""
         self._due: asyncio.Queue[str] = asyncio.Queue(MAX_SHOWN)
         self._pending: set[str] = set()
@@ -178,7 +177,7 @@ class Autoscalers:
                     self._looks.set(key, await self._look(document))
             except Exception as error:  # noqa: BLE001 - one answer that is odd ends no other look
                 fact = f"an answer is not what the Kubernetes API defines: {error!r}"
-                found = failure("metrics", fact, cure="Run: gpu-metrics-adapter doctor")
+                found = failure("metrics", fact, cure=reading.DOCTOR)
                 self._looks.set(key, Look(at=self._clock(), findings=(found,)))
             finally:
                 self._pending.discard(key)
@@ -189,9 +188,7 @@ class Autoscalers:
             hpa = autoscaler.autoscaler(document)
             requests = await client.run(reading.requests(hpa), self._kept_reply)
         except UnreadableError as error:
-            found = failure(
-                "scale", str(error), cure=error.cure or "Run: gpu-metrics-adapter doctor"
-            )
+            found = failure("scale", str(error), cure=error.cure or reading.DOCTOR)
             return Look(at=self._clock(), findings=(found,))
         stamps, findings = [], []
         for metric, request in zip(hpa.metrics, requests, strict=True):
@@ -201,29 +198,22 @@ class Autoscalers:
         return Look(at=self._clock(), stamps=tuple(stamps), findings=tuple(findings))
 
     async def _request(
-        self, name: str, request: reading.Request | UnreadableError
+        self, name: str, request: Request | UnreadableError
     ) -> tuple[float | None, Finding | None]:
         """Return the time of the oldest value of a metric, and what is wrong with the answer."""
         if isinstance(request, UnreadableError):
-            cure = request.cure or "Run: gpu-metrics-adapter doctor"
-            return None, failure(name, str(request), cure=cure)
-        try:
-            reply = await self._kube.fetch(request.path, request.params)
-        except errors.BackendError as error:
-            return None, failure(name, str(error), cure="Run: gpu-metrics-adapter doctor")
-        finding = metrics.judge(name, request, reply, "Run: gpu-metrics-adapter doctor")
-        return _oldest(reply), finding
+            return None, failure(name, str(request), cure=request.cure or reading.DOCTOR)
+        reply = await client.send(self._kube, request)
+        return _oldest(reply), report.judge(name, request, reply, reading.DOCTOR)
 
-    async def _kept_reply(self, request: reading.Request) -> reading.Reply:
+    async def _kept_reply(self, request: Request) -> Reply:
         kept = self._scales.get(request.path)
         if kept is not None and self._clock() - kept[0] < _SCALE_FRESH:
             return kept[1]
-        try:
-            document: Document = await self._kube.get(request.path, request.params)
-        except errors.BackendError as error:
-            return reading.Failure(status=error.status, message=error.refusal or str(error))
-        self._scales.set(request.path, (self._clock(), document))
-        return document
+        reply = await client.send(self._kube, request)
+        if not reply.failed:
+            self._scales.set(request.path, (self._clock(), reply))
+        return reply
 
 
 def _key(document: Document) -> str:
@@ -243,6 +233,6 @@ def _kept(document: Document) -> Document:
 def _oldest(reply: Reply) -> float | None:
     """Return the time of the oldest value in a list of values."""
     with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):
-        items = orjson.loads(reply.body)["items"]
-        return min(datetime.fromisoformat(each["timestamp"]).timestamp() for each in items)
+        stamps = (each["timestamp"] for each in reply.document["items"])
+        return min(datetime.fromisoformat(each).timestamp() for each in stamps)
     return None

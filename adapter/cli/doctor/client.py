@@ -14,13 +14,12 @@ import orjson
 
 from adapter import errors
 from adapter.clients.kubernetes import Kube
-from adapter.clients.kubernetes import Reply as Response
 from rules import metrics_apis
 from rules.causes import explanation_text, warning_header
 from rules.errors import UnreadableError
 from rules.hpa import reading, report, sums
-from rules.hpa.reading import Failure, Observation, Reply, Request, Steps, T
-from rules.metrics_apis import CUSTOM, USAGE
+from rules.hpa.reading import Observation, Reply, Request, Steps, T
+from rules.metrics_apis import CUSTOM
 
 _QPS, _BURST, _TIMEOUT = 50.0, 100, 20.0
 _METRIC_TIMEOUT = 4.0
@@ -91,8 +90,8 @@ class Client:
 
         async def reply(request: Request) -> Reply:
             nonlocal seconds
-            found = await self._reply(request, seconds)
-            if isinstance(found, Failure) and found.message == NO_ANSWER:
+            found = await self.reply(request, seconds)
+            if found.message == NO_ANSWER:
                 seconds = _MIN_TIMEOUT
             return found
 
@@ -100,18 +99,17 @@ class Client:
 
     async def explanation(self, request: Request) -> Mapping[str, Any]:
         """Return the Explanation of a request for a metric. Raises CannotTellError."""
-        reply = await self._reply(
-            Request(path=request.path, params={**request.params, "explain": "true"})
-        )
+        params = {**request.params, "explain": "true"}
+        reply = await self.reply(Request(path=request.path, params=params))
         group = request.path.split("/")[2]
-        if isinstance(reply, Failure):
-            raise CannotTellError(_problem(reply, group))
-        if reply.get("kind") != explanation_text.KIND:
+        if reply.failed:
+            raise CannotTellError(_problem(reply.status, reply.message, group))
+        if reply.document.get("kind") != explanation_text.KIND:
             raise CannotTellError(
                 f"{group} is served by a program that does not explain: another adapter, or an "
                 f"older gpu-metrics-adapter. {_DOCTOR}"
             )
-        return reply
+        return reply.document
 
     async def with_queries(self, observed: Observation, *, notes: bool = False) -> Observation:
         """Return `observed` with the queries of sums that only their queries can judge.
@@ -135,8 +133,7 @@ class Client:
         try:
             return await self.run(reading.version())
         except UnreadableError as error:
-            failure = Failure(status=error.status, message=str(error))
-            raise CannotTellError(_problem(failure, CUSTOM.name)) from error
+            raise CannotTellError(_problem(error.status, str(error), CUSTOM.name)) from error
 
     async def request(
         self, parts: Sequence[str], metric: str, *, selector: str = "", metric_selector: str = ""
@@ -157,66 +154,55 @@ class Client:
             params = {"labelSelector": selector, "metricLabelSelector": metric_selector}
         return Request(path=path, params={key: each for key, each in params.items() if each})
 
-    async def _reply(self, request: Request, seconds: float | None = None) -> Reply:
+    async def reply(self, request: Request, seconds: float = _METRIC_TIMEOUT) -> Reply:
         """Return the reply; to a request for a metric, wait for `seconds`."""
         # An explanation says earlier than a metric that Prometheus does not answer.
         waits = report.explains(request) and "explain" not in request.params
         try:
             async with asyncio.timeout(seconds if waits else None):
-                if USAGE.has(request.path):
-                    return _of_usage(await self._kube.fetch(request.path, request.params))
-                document: Mapping[str, Any] = await self._kube.get(request.path, request.params)
+                return await send(self._kube, request)
         except TimeoutError:
-            return Failure(status=0, message=NO_ANSWER)
-        except errors.BackendError as error:
-            return Failure(status=error.status, message=error.refusal or str(error))
-        return document
+            return Reply(status=0, message=NO_ANSWER)
 
 
-def _of_usage(response: Response) -> Reply:
-    """Return the reply to a request for usage; why there is none, if only the header says so."""
-    if response.status != 200:
-        return Failure(status=response.status, message=message_of(response))
-    document = document_of(response)
-    cause = "" if document.get("items") else cause_of(response)
-    return Failure(status=200, message=cause) if cause else document
+async def send(kube: Kube, request: Request) -> Reply:
+    """Return the reply of an API server, with the first cause that the adapter gives."""
+    try:
+        response = await kube.fetch(request.path, request.params)
+    except errors.BackendError as error:
+        return Reply(status=error.status, message=error.refusal or str(error))
+    try:
+        document = orjson.loads(response.body)
+    except orjson.JSONDecodeError:
+        document = None
+    if not isinstance(document, dict):
+        text = response.body[:200].decode(errors="replace")
+        if response.status == 200:
+            return Reply(status=0, message=f"the response is not a JSON object: {text}")
+        return Reply(status=response.status, message=text)
+    if response.status == 200:
+        warning = response.headers.get(warning_header.NAME, "")
+        return Reply(document=document, cause=warning_header.parse(warning))
+    causes = (document.get("details") or {}).get("causes") or ()
+    found = next((each for each in causes if each.get("reason")), None)
+    return Reply(
+        status=response.status,
+        message=str(document.get("message", "")),
+        cause=f"{found['reason']}: {found.get('message', '')}" if found else "",
+    )
 
 
-def _problem(failure: Failure, group: str) -> str:
-    message = " ".join(failure.message.split()).rstrip(".")
-    if failure.status == 404:
+def _problem(status: int, message: str, group: str) -> str:
+    message = " ".join(message.split()).rstrip(".")
+    if status == 404:
         return (
             f"the cluster has no APIService for {group}: the adapter, or this part of its "
             f"manifests, is not installed. {_DOCTOR}"
         )
-    if failure.status == 503:
+    if status == 503:
         return f"the APIService for {group} is not available: {message}. {_DOCTOR}"
-    if failure.status in {401, 403}:
+    if status in {401, 403}:
         return f"you lack a right: {message}"
-    if failure.status == 429:
+    if status == 429:
         return "the adapter explains only two requests at a time. Try again in a few seconds"
     return f"{message}. {_DOCTOR}"
-
-
-def cause_of(reply: Response) -> str:
-    """Return the first cause of an answer: `NotFinite: ...`."""
-    details = document_of(reply).get("details") or {}
-    for each in details.get("causes") or ():
-        if each.get("reason"):
-            return f"{each['reason']}: {each.get('message', '')}"
-    return warning_header.parse(reply.headers.get(warning_header.NAME, ""))
-
-
-def message_of(reply: Response) -> str:
-    """Return the message of an answer that is an error."""
-    message = document_of(reply).get("message") or reply.body[:200].decode(errors="replace")
-    return " ".join(str(message).split())
-
-
-def document_of(reply: Response) -> Mapping[str, Any]:
-    """Return the document of an answer; empty if it has none."""
-    try:
-        document = orjson.loads(reply.body)
-    except orjson.JSONDecodeError:
-        return {}
-    return document if isinstance(document, dict) else {}

@@ -26,7 +26,7 @@ from adapter.clients.kubernetes import Kube
 from adapter.clients.transport import Transport
 from rules.errors import RulesError, UnreadableError
 from rules.hpa import autoscaler, reading
-from rules.hpa.reading import Failure, Reply, Request, Steps
+from rules.hpa.reading import Request
 from rules.metrics_apis import CUSTOM, EXTERNAL
 from rules.migration.comparison import Difference, differences
 
@@ -110,7 +110,7 @@ async def _of_hpa(
             yield Compared(subject=f"{name}: {metric}", unknown=str(request))
             continue
         # At the same time, because values change.
-        one, other = await asyncio.gather(original.run(_reply(request)), ours.run(_reply(request)))
+        one, other = await asyncio.gather(original.reply(request), ours.reply(request))
         yield Compared(subject=f"{name}: {metric}", differences=tuple(differences(one, other)))
 
 
@@ -129,8 +129,8 @@ def lines(found: Iterable[Compared]) -> Iterator[str]:
 async def _registered(text: str, api: Client) -> None:
     namespace, _, name = text.partition("/")
     for api_group in (CUSTOM, EXTERNAL):
-        reply = await api.run(_reply(Request(path=f"{_API_SERVICES}{api_group.apiservices[0]}")))
-        service = {} if isinstance(reply, Failure) else reply["spec"].get("service") or {}
+        reply = await api.reply(Request(path=f"{_API_SERVICES}{api_group.apiservices[0]}"))
+        service = (reply.document.get("spec") or {}).get("service") or {}
         if (service.get("namespace"), service.get("name")) == (namespace, name):
             return
     raise CannotTellError(
@@ -145,7 +145,3 @@ def _is_loopback(host: str) -> bool:
     with contextlib.suppress(ValueError):
         return ipaddress.ip_address(host).is_loopback
     return False
-
-
-def _reply(request: Request) -> Steps[Reply]:
-    return (yield request)

@@ -8,7 +8,7 @@ import pytest
 
 from rules.errors import UnreadableError
 from rules.hpa import decision, reading, report
-from rules.hpa.reading import Failure, Observation, Request
+from rules.hpa.reading import Observation, Reply, Request
 from tests.rules.hpa.documents import (
     DEFAULT_DOWN,
     DEFAULT_UP,
@@ -91,8 +91,8 @@ def read(known: dict[str, Any]) -> tuple[Observation, list[Request]]:
         request = next(steps)
         while True:
             requests.append(request)
-            reply = known.get(request.path, Failure(status=404, message="not found"))
-            request = steps.send(reply)
+            reply = known.get(request.path, Reply(status=404, message="not found"))
+            request = steps.send(reply if isinstance(reply, Reply) else Reply(document=reply))
     except StopIteration as stop:
         return stop.value, requests
 
@@ -161,10 +161,10 @@ def test_a_metric_selector_and_a_namespace_are_requested_as_the_controller_does(
         (
             pods_metric(),
             CUSTOM,
-            Failure(status=404, message="?"),
+            Reply(status=404, message="?"),
             "no custom metrics API (custom.metrics.k8s.io) registered",
         ),
-        (pods_metric(), CUSTOM, Failure(status=503, message="unavailable"), "unavailable"),
+        (pods_metric(), CUSTOM, Reply(status=503, message="unavailable"), "unavailable"),
         (
             object_metric(type="Value", value="5"),
             OBJECT,
@@ -174,7 +174,7 @@ def test_a_metric_selector_and_a_namespace_are_requested_as_the_controller_does(
         (
             object_metric(type="Value", value="5"),
             OBJECT,
-            Failure(status=500, message="Internal error occurred: unable to fetch metrics"),
+            Reply(status=500, message="Internal error occurred: unable to fetch metrics"),
             "Internal error occurred: unable to fetch metrics",
         ),
         (
@@ -200,7 +200,7 @@ def test_a_metric_without_a_value_says_why_as_the_controller_does(
     assert proposed.error.startswith(error)
 
 
-@pytest.mark.parametrize("reply", [{"resources": []}, Failure(status=404, message="not found")])
+@pytest.mark.parametrize("reply", [{"resources": []}, Reply(status=404, message="not found")])
 def test_a_kind_that_the_cluster_lacks_is_named_with_its_cure(reply: Any) -> None:
     metric = object_metric(type="Value", value="5")
     metric["object"]["describedObject"]["apiVersion"] = "example.com/v1"
@@ -229,8 +229,8 @@ def test_a_pod_without_the_container_of_a_metric_is_left_out() -> None:
 @pytest.mark.parametrize(
     ("path", "reply", "error"),
     [
-        (HPA, Failure(status=404, message='"gpu-hpa" not found'), '"gpu-hpa" not found'),
-        (SCALE, Failure(status=403, message="forbidden"), "forbidden"),
+        (HPA, Reply(status=404, message='"gpu-hpa" not found'), '"gpu-hpa" not found'),
+        (SCALE, Reply(status=403, message="forbidden"), "forbidden"),
         (
             "/apis/apps/v1",
             {"resources": []},
@@ -351,7 +351,7 @@ FAST = {
             ),
         ),
         (
-            documents(pods_metric()) | {CUSTOM: Failure(status=404, message="?")},
+            documents(pods_metric()) | {CUSTOM: Reply(status=404, message="?")},
             (
                 "default/gpu-hpa keeps 1 replica of deployment/serving, because Pods metric "
                 "duty_cycle_current has no value: no custom metrics API (custom.metrics.k8s.io) "

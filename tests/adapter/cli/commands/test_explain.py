@@ -14,7 +14,7 @@ from aiohttp import web
 
 from adapter.cli import program
 from adapter.cli.doctor import client
-from rules.hpa.reading import Failure
+from rules.hpa.reading import Reply
 from tests.adapter.server.api.test_causes import EXTERNAL, RULES
 from tests.rules.hpa import test_reading
 from tests.rules.hpa.documents import pods_metric
@@ -63,11 +63,11 @@ async def run(
 
     async def answer(request: web.Request) -> web.Response:
         suffix = "?explain=true" if request.query.get("explain") == "true" else ""
-        missing = Failure(status=404, message="the server could not find the requested resource")
+        missing = Reply(status=404, message="the server could not find the requested resource")
         reply = api_documents.get(request.path + suffix, missing)
         if reply is None:
             await asyncio.Event().wait()
-        if isinstance(reply, Failure):
+        if isinstance(reply, Reply):
             status = {"kind": "Status", "message": reply.message}
             return web.json_response(status, status=reply.status)
         return web.json_response(reply)
@@ -124,7 +124,7 @@ async def test_the_path_is_that_of_the_metric(
         (CUSTOM, None, "has no APIService for custom.metrics.k8s.io: the adapter, or this part of"),
         (
             METRIC,
-            Failure(status=503, message="the server is currently unable to handle the request"),
+            Reply(status=503, message="the server is currently unable to handle the request"),
             (
                 "the APIService for custom.metrics.k8s.io is not available: the server is "
                 "currently unable to handle the request. Run: gpu-metrics-adapter doctor"
@@ -132,13 +132,13 @@ async def test_the_path_is_that_of_the_metric(
         ),
         (
             METRIC,
-            Failure(status=403, message="it also needs X"),
+            Reply(status=403, message="it also needs X"),
             "you lack a right: it also needs X",
         ),
         (METRIC, {"kind": "MetricValueList"}, "a program that does not explain: another adapter"),
         (
             METRIC,
-            Failure(status=504, message="timeout"),
+            Reply(status=504, message="timeout"),
             "timeout. Run: gpu-metrics-adapter doctor",
         ),
         (METRIC, EXPLANATION | {"outcome": "unknown", "verdict": "see the log"}, "see the log"),
@@ -161,7 +161,7 @@ async def test_what_cannot_be_told_is_told_apart_from_no_value(
 
 async def test_too_many_at_a_time_is_said(run: Run, api_documents: dict[str, Any]) -> None:
     # The client repeats a request only if the response has Retry-After.
-    api_documents[f"{METRIC}?explain=true"] = Failure(status=429, message="Too many requests")
+    api_documents[f"{METRIC}?explain=true"] = Reply(status=429, message="Too many requests")
 
     code, output = await run("default/pods/*", "util")
 

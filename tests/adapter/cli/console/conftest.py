@@ -15,7 +15,7 @@ from adapter.cli.console.guard import Guard
 from adapter.cli.console.views import Installation, Views
 from adapter.clients.kubernetes import Kube
 from adapter.clients.prometheus import Prometheus
-from rules.hpa.reading import Failure
+from rules.hpa.reading import Reply
 from tests.rules.hpa import test_reading
 from tests.rules.hpa.documents import pods_metric
 from tools.fakes import kubernetes
@@ -62,8 +62,8 @@ class World:
         self.requests.append(request.path)
         suffix = "?explain=true" if request.query.get("explain") == "true" else ""
         document = self.documents.get(request.path + suffix)
-        if isinstance(document, Failure):
-            body = {"kind": "Status", "message": document.message}
+        if isinstance(document, Reply):
+            body = {"kind": "Status", "message": document.message, **document.document}
             return web.json_response(body, status=document.status)
         if isinstance(document, str):
             return web.Response(text=document)

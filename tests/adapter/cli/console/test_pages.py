@@ -10,10 +10,11 @@ import pytest
 
 from adapter.cli.commands import SUMMARIES
 from adapter.cli.console import guard
-from rules.hpa.reading import Failure
+from rules.hpa.reading import Reply
 from tests.adapter.cli.commands.test_explain import EXPLANATION
 from tests.adapter.cli.console.conftest import HPAS, VALUES, Start, World, status
 from tests.rules.hpa.documents import pods_metric
+from tests.rules.hpa.test_reading import SCALE
 from tools.waiting import Clock, until
 
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'\x1b[2J\x9b31m\u202egnp.exe"
@@ -95,7 +96,7 @@ async def test_a_metric_that_fails_now_is_judged_before_the_controller_says_so(
     world: World, start: Start
 ) -> None:
     world.healthy()
-    world.documents[VALUES] = Failure(status=404, message="the server could not find the metric")
+    world.documents[VALUES] = Reply(status=404, message="the server could not find the metric")
     client = await start(world)
 
     async def state() -> bool:
@@ -110,13 +111,13 @@ async def test_what_the_adapter_says_replaces_the_condition(world: World, start:
     failing = status(None, ScalingActive=broken) | {"desiredReplicas": 0}
     world.add("default", "gpu-hpa", pods_metric(), **failing)
     causes = [{"reason": "NotScraped", "message": "no GPU. Scrape it"}]
-    world.documents[VALUES] = {"items": [], "details": {"causes": causes}}
+    world.documents[VALUES] = Reply(status=404, document={"details": {"causes": causes}})
     client = await start(world)
 
     async def said() -> bool:
         (row,) = (await (await client.get("/autoscalers.json")).json())["items"]
         assert row["desiredReplicas"] == 1  # 0 is what the controller writes without a value
-        return row["sentence"] == "no value. NotScraped: no GPU. Scrape it"
+        return row["sentence"] == "NotScraped: no GPU. Scrape it"
 
     await until(said)
 
@@ -124,14 +125,14 @@ async def test_what_the_adapter_says_replaces_the_condition(world: World, start:
 async def test_an_odd_answer_ends_no_other_look(world: World, start: Start) -> None:
     world.healthy("default", "first")
     world.healthy("other", "second")
-    world.documents[VALUES] = "not JSON"
+    world.documents[SCALE] = {"spec": 1}
     client = await start(world)
 
     async def looked() -> bool:
         first, second = (await (await client.get("/autoscalers.json")).json())["items"]
         if first["state"] != "failure":
             return False
-        assert "JSONDecodeError" in first["sentence"]
+        assert "AttributeError" in first["sentence"]
         return second["state"] == "ok" and VALUES.replace("default", "other") in world.requests
 
     await until(looked)
@@ -265,7 +266,7 @@ async def test_doctor_has_its_findings(world: World, start: Start) -> None:
 
 async def test_a_refused_list_says_why(world: World, start: Start) -> None:
     path = "/apis/autoscaling/v2/horizontalpodautoscalers"
-    world.documents[path] = Failure(status=403, message="user x cannot list <b>all</b> HPAs")
+    world.documents[path] = Reply(status=403, message="user x cannot list <b>all</b> HPAs")
     client = await start(world)
 
     response = await client.get("/autoscalers")

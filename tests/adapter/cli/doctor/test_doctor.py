@@ -20,6 +20,7 @@ from adapter.cli.doctor import (
     autoscalers,
     backend,
     checks,
+    client,
     installation,
     permissions,
     registration,
@@ -34,6 +35,7 @@ from adapter.clients.kubernetes import Kube, Reply
 from rules.exporters import detect
 from rules.findings import State, failure, ok, warning
 from rules.hpa import reading
+from rules.hpa import report as hpa_report
 from tools.certificates import Holder
 from tools.fakes import kubernetes
 from tools.presets.table import EXPORTERS
@@ -536,10 +538,15 @@ def reply(status, document, warning=""):
         (reply(403, {}), State.SKIPPED, "may not read"),
     ],
 )
-def test_an_answer_is_judged_by_items_causes_and_warning(answer, state, words):
-    request = reading.Request(path="/apis/custom.metrics.k8s.io/v1beta2/namespaces/a/pods/*/m")
+async def test_an_answer_is_judged_by_items_causes_and_warning(answer, state, words):
+    class Answering:
+        async def fetch(self, _path, _params):
+            return answer
 
-    finding = autoscalers.judge("autoscaler default/web: m", request, answer, "see apiservices")
+    request = reading.Request(path="/apis/custom.metrics.k8s.io/v1beta2/namespaces/a/pods/*/m")
+    sent = await client.send(Answering(), request)
+
+    finding = hpa_report.judge("autoscaler default/web: m", request, sent, "see apiservices")
 
     assert (finding and finding.state) == state
     assert finding is None or words in finding.fact
