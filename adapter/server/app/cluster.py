@@ -16,7 +16,6 @@ from adapter.server.cluster import contents
 from adapter.server.cluster.complete import CompleteObjects
 from adapter.server.cluster.manifests import FileObjects
 from adapter.server.cluster.objects import ClusterObjects
-from adapter.server.cluster.readiness import Readiness
 from adapter.server.series.generation import Generation
 from rules.findings import passes
 from rules.selectors.selectors import Selector
@@ -88,7 +87,7 @@ async def _connect(host: Host, generation: Callable[[], Generation]) -> Cluster:
         kube,
         listing=listing,
         caches=caches,
-        readiness=Readiness(CompleteObjects(listing, ready)),
+        ready=CompleteObjects(listing, ready),
         workloads=CompleteObjects(listing, workloads),
         interval=flags.discovery_interval,
     )

@@ -19,7 +19,7 @@ import yaml
 from adapter import errors
 from adapter.clients.value_index import Item, ValueIndex
 from adapter.files import MANIFESTS, read_file
-from adapter.server.cluster import ready_index, workloads
+from adapter.server.cluster import contents
 from adapter.server.cluster.object_index import Object, ObjectIndex
 from adapter.server.cluster.objects import FINISHED, place_of
 from rules.errors import UnknownResourceError
@@ -90,7 +90,7 @@ class FileObjects:
             self._indexes[kind.group_resource].put(_indexed(namespace, name, labels))
         if kind.group_resource in WORKLOADS:
             self._selectors[kind.group_resource].put(
-                Item(namespace, name, workloads.pod_selector(manifest.spec))
+                Item(namespace, name, contents.pod_selector(manifest.spec))
             )
         if kind.group_resource == PODS:
             self._ready.put(Item(namespace, name, manifest.ready_since))
@@ -130,7 +130,7 @@ class FileObjects:
     async def younger(
         self, names: Iterable[str], *, namespace: str, seconds: float
     ) -> Mapping[str, float]:
-        """Return the pods that have been Ready for less than `seconds`; see `Readiness`.
+        """Return the pods that have been Ready for less than `seconds`; see `ClusterObjects`.
 
         Pods without conditions have been Ready forever.
         """
@@ -245,7 +245,7 @@ def _parse(document: Any) -> _Object:
 
 def _ready_since(status: Mapping[str, Any]) -> float | None:
     try:
-        return ready_index.ready_since(status)
+        return contents.ready_since(status)
     except (AttributeError, KeyError, TypeError) as error:
         raise _InvalidManifest("status.conditions must be those of a pod") from error
 

@@ -22,10 +22,10 @@ from adapter.clients.watch_cache import WatchCaches
 from adapter.server.cluster import object_index
 from adapter.server.cluster.complete import CompleteObjects
 from adapter.server.cluster.object_index import Object, ObjectIndex
-from adapter.server.cluster.readiness import Readiness
 from rules.errors import UnknownResourceError
 from rules.kinds import PODS, GroupResource, Kind, Kinds
 from rules.names import is_path_segment
+from rules.query.pod_age import too_young
 from rules.selectors.selectors import Selector
 
 log = logging.getLogger(__name__)
@@ -52,7 +52,8 @@ class ClusterObjects:
     `listing` sends the lists, with a rate limit of its own.
 
     Until the first discovery the kinds are those that every cluster has. `run` repeats discovery
-    every `interval` seconds. Methods raise BackendError subclasses only.
+    every `interval` seconds. `clock` returns Unix seconds. Methods raise BackendError subclasses
+    only.
     """
 
     def __init__(
@@ -61,19 +62,21 @@ class ClusterObjects:
         *,
         listing: kubernetes.Kube | None = None,
         caches: WatchCaches[ObjectIndex] | None = None,
-        readiness: Readiness | None = None,
+        ready: CompleteObjects[float] | None = None,
         workloads: CompleteObjects[Selector] | None = None,
         interval: float,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._api = api
         self._listing = listing or api
         self._caches = caches
-        self._readiness = readiness
+        self._ready = ready
         self._workloads = workloads
         self._interval = interval
         self._clock = clock
+        self._monotonic = monotonic
         self._sleep = sleep
         self.kinds = Kinds.builtin()
         """Current snapshot of the kinds."""
@@ -174,10 +177,14 @@ class ClusterObjects:
     async def younger(
         self, names: Iterable[str], *, namespace: str, seconds: float
     ) -> Mapping[str, float]:
-        """Return the pods that have been Ready for less than `seconds`; see `Readiness`."""
-        if self._readiness is None:
+        """Return the pods that have been Ready for less than `seconds`, and for how long.
+
+        It is 0 for pods that are not Ready or do not exist.
+        """
+        if self._ready is None:
             return {}
-        return await self._readiness.younger(names, namespace=namespace, seconds=seconds)
+        ready = await self._ready.of(await self._kind(PODS), namespace)
+        return too_young(ready, names, now=self._clock(), seconds=seconds)
 
     async def pod_selectors(
         self, resource: GroupResource, *, namespace: str
@@ -192,7 +199,7 @@ class ClusterObjects:
         async with self._discovering:
             if (
                 self._started_at is None
-                or self._clock() - self._started_at >= _MIN_REFRESH_INTERVAL
+                or self._monotonic() - self._started_at >= _MIN_REFRESH_INTERVAL
             ):
                 await self._discover()
 
@@ -216,7 +223,7 @@ class ClusterObjects:
                 await self._sleep(self._interval)
 
     async def _discover(self) -> None:
-        self._started_at = self._clock()
+        self._started_at = self._monotonic()
         kinds = Kinds.of(await self._api.groups())
         # A new snapshot makes others rebuild what they derived from the old one.
         if kinds != self.kinds:

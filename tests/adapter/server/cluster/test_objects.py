@@ -42,7 +42,7 @@ def time():
 
 @pytest.fixture
 def objects(api, time):
-    return ClusterObjects(api, interval=600, clock=time, sleep=time.sleep)
+    return ClusterObjects(api, interval=600, monotonic=time, sleep=time.sleep)
 
 
 @contextlib.asynccontextmanager

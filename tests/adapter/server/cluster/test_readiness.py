@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime as dt
+import tracemalloc
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -16,8 +17,8 @@ from adapter.clients.watch_cache import WatchCaches
 from adapter.server.cluster import complete, contents
 from adapter.server.cluster.complete import CompleteObjects
 from adapter.server.cluster.objects import ClusterObjects
-from adapter.server.cluster.readiness import Readiness
 from rules.findings import State
+from rules.query.pod_age import too_young
 from tools.fakes import kubernetes
 from tools.waiting import until
 
@@ -54,8 +55,10 @@ class Bed:
 
         self.caches = caches(contents.READY_PODS)
         self.names = caches(contents.OBJECTS)
-        ages = Readiness(CompleteObjects(api, self.caches), clock=lambda: NOW)
-        self.objects = ClusterObjects(api, caches=self.names, readiness=ages, interval=600)
+        ready = CompleteObjects(api, self.caches)
+        self.objects = ClusterObjects(
+            api, caches=self.names, ready=ready, interval=600, clock=lambda: NOW
+        )
 
     async def younger(self, names=NAMES, namespace="team", seconds=60.0):
         return await self.objects.younger(names, namespace=namespace, seconds=seconds)
@@ -158,3 +161,78 @@ async def test_a_failed_list_is_an_error_and_no_pod_counts_as_ready(bed, cluster
 
     with pytest.raises(errors.BackendError):
         await bed.younger()
+
+
+def condition(name="Ready", status="True", **more):
+    return {"type": name, "status": status, **more}
+
+
+@pytest.mark.parametrize(
+    ("status", "since"),
+    [
+        ({"conditions": [condition(lastTransitionTime="1970-01-01T00:01:00Z")]}, 60.0),
+        ({"conditions": [condition(lastTransitionTime=None)]}, 0.0),
+        (
+            {"conditions": [condition(status="False", lastTransitionTime="1970-01-01T00:01:00Z")]},
+            None,
+        ),
+        ({"conditions": [condition(status="Unknown")]}, None),
+        ({"conditions": [condition("PodScheduled"), condition("ContainersReady")]}, None),
+        ({"conditions": None}, None),
+        ({}, None),
+        (None, None),
+    ],
+)
+def test_only_the_condition_ready_counts(status, since):
+    metadata = {"namespace": "a", "name": "p", "labels": {"big": "x"}}
+
+    assert contents.READY_PODS.parse({"metadata": metadata, "status": status}) == Item(
+        "a", "p", since
+    )
+
+
+def test_an_invalid_time_is_a_type_error_as_other_invalid_documents():
+    with pytest.raises(TypeError, match="'soon' is not a time"):
+        contents.ready_since({"conditions": [condition(lastTransitionTime="soon")]})
+
+
+def test_the_index_has_the_ready_pods_of_each_namespace():
+    index = ValueIndex()
+    for item in (
+        Item("a", "p", 1.0),
+        Item("a", "q", 2.0),
+        Item("b", "p", 3.0),
+        Item("a", "r", None),
+    ):
+        index.put(item)
+    assert (index.of("a"), index.of("b"), index.of("c")) == ({"p": 1.0, "q": 2.0}, {"p": 3.0}, {})
+    assert len(index) == 3
+
+    index.put(Item("a", "p", 9.0))
+    index.put(Item("a", "q", None))
+    index.remove("b", "p")
+    index.remove("b", "never")
+    assert (index.of("a"), index.of("b")) == ({"p": 9.0}, {})
+    assert len(index) == 1
+
+
+def test_pods_are_too_young_until_they_have_been_ready_long_enough():
+    ready = {"old": 100.0, "just": 140.0, "young": 141.0, "ahead": 201.0}
+
+    young = too_young(ready, ("old", "just", "young", "ahead", "unready"), now=200.0, seconds=60.0)
+
+    assert young == {"young": 59.0, "ahead": 0.0, "unready": 0.0}
+
+
+def test_a_ready_pod_needs_less_than_300_bytes():
+    item = {"status": {"conditions": [condition(lastTransitionTime="2026-01-01T00:01:00Z")]}}
+    tracemalloc.start()
+    index = ValueIndex()
+    for number in range(10_000):
+        name = f"inference-{number // 10}-5c9f7b6d4c-{number:05}"
+        index.put(contents.READY_PODS.parse({**item, "metadata": {"namespace": "a", "name": name}}))
+    size = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+
+    assert len(index) == 10_000
+    assert size / len(index) < 300

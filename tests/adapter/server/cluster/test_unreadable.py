@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from adapter import errors
 from adapter.clients import one_object
 from adapter.clients.one_object import Unreadable
-from adapter.server.cluster import contents, workloads
+from adapter.server.cluster import contents
 from adapter.server.cluster.object_index import ObjectIndex
 from rules import limits
 from rules.kinds import PODS
@@ -199,12 +199,14 @@ def test_a_workload_with_too_large_a_selector_is_refused(selector):
     edge = limits.DEFAULT.workload_selector
     metadata = {"namespace": "a", "name": "w"}
 
-    kept = workloads.parse({"metadata": metadata, "spec": {"selector": selector(edge)}})
+    parse = contents.pod_selectors().parse
+
+    kept = parse({"metadata": metadata, "spec": {"selector": selector(edge)}})
     assert kept.value.size == edge
 
     document = {"metadata": metadata, "spec": {"selector": selector(edge + 2)}}
     cure = f"use at most {edge}, or --limit=workload-selector={edge + 2}"
     with pytest.raises(ValueError, match=f"has {edge + 2} requirements and values: {cure}"):
-        workloads.parse(document)
+        parse(document)
     raised = limits.DEFAULT.with_values({"workload-selector": edge + 2})
-    assert workloads.parse(document, raised).value.size == edge + 2
+    assert contents.pod_selectors(raised).parse(document).value.size == edge + 2

@@ -15,7 +15,6 @@ from adapter.clients.watch_cache import WatchCaches
 from adapter.server.cluster import contents
 from adapter.server.cluster.complete import CompleteObjects
 from adapter.server.cluster.objects import ClusterObjects
-from adapter.server.cluster.readiness import Readiness
 from rules.kinds import GroupResource, Kinds
 from rules.selectors import selectors
 from tools.waiting import until
@@ -207,7 +206,7 @@ async def test_restart_of_the_api_server_is_not_noticed_by_callers(bed, pods, co
 
 async def test_pods_are_young_until_they_have_been_ready_for_long_enough(bed, pods):
     caches = WatchCaches(bed.api, contents.READY_PODS, metrics=bed.metrics)
-    ready = Readiness(CompleteObjects(bed.api, caches))
+    ready = ClusterObjects(bed.api, ready=CompleteObjects(bed.api, caches), interval=600)
     running = asyncio.create_task(caches.run())
     await asyncio.sleep(0)
 
