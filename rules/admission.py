@@ -9,29 +9,14 @@ from __future__ import annotations
 import heapq
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from operator import attrgetter
 
 from rules import shares
 from rules.limits import Limits, name_of
-from rules.shares import Claim
+from rules.shares import Claim, Key
 
-Key = tuple[str, str]
-"""Namespace and name."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
-    """A ConfigMap with rules."""
-
-    namespace: str
-    name: str
-    created: str
-    """`metadata.creationTimestamp`."""
-
-    @property
-    def key(self) -> Key:
-        """Its namespace and its name."""
-        return self.namespace, self.name
+_ORDER = attrgetter("order")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,16 +37,16 @@ class Admission:
     refused: Mapping[Key, str]
 
 
-def to_read(present: Iterable[Candidate], limits: Limits) -> Admission:
+def to_read(present: Iterable[Claim], limits: Limits) -> Admission:
     """Return which ConfigMaps are read. Takes linear time in the number of ConfigMaps."""
     admission = _Admission(limits)
-    by_namespace: dict[str, list[Candidate]] = defaultdict(list)
+    by_namespace: dict[str, list[Claim]] = defaultdict(list)
     for each in present:
         by_namespace[each.namespace].append(each)
-    within: list[Candidate] = []
+    within: list[Claim] = []
     for own in by_namespace.values():
         # Not sorted: this would block all threads while somebody has 100 000 ConfigMaps.
-        within += heapq.nsmallest(limits.team_config_maps, own, key=_order)
+        within += heapq.nsmallest(limits.team_config_maps, own, key=_ORDER)
         if len(own) > limits.team_config_maps:
             kept = {each.key for each in within[-limits.team_config_maps :]}
             admission.refuse_own(
@@ -74,7 +59,7 @@ def to_read(present: Iterable[Candidate], limits: Limits) -> Admission:
     return admission.result()
 
 
-def to_use(read: Iterable[Candidate], sizes: Mapping[Key, Size], limits: Limits) -> Admission:
+def to_use(read: Iterable[Claim], sizes: Mapping[Key, Size], limits: Limits) -> Admission:
     """Return which of the ConfigMaps that were read are in use; `sizes` has those that load."""
     admission = _Admission(limits)
     admission.left = [each for each in read if each.key in sizes]
@@ -92,7 +77,7 @@ class _Admission:
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        self.left: Sequence[Candidate] = ()
+        self.left: Sequence[Claim] = ()
         self.refused: dict[Key, str] = {}
 
     def divide(self, sizes: Mapping[Key, int], limit: str, what: str, *, own: int = 0) -> None:
@@ -100,16 +85,7 @@ class _Admission:
 
         `own` is the limit of a namespace, if that is not `limit`.
         """
-        claims = [
-            Claim(
-                key=each.key,
-                namespace=each.namespace,
-                name=each.name,
-                created=each.created,
-                size=sizes[each.key],
-            )
-            for each in self.left
-        ]
+        claims = (replace(each, size=sizes[each.key]) for each in self.left)
         total = getattr(self._limits, f"{limit}_all")
         found = shares.admit(claims, own=own or getattr(self._limits, limit), total=total)
         self.refuse_own(found.beyond_own, limit, what)
@@ -118,7 +94,7 @@ class _Admission:
             f"remove some, or start the adapter with --limit={name_of(limit)}-all=NUMBER"
         )
         self.refused.update(dict.fromkeys(found.beyond_all, message))
-        self.drop()
+        self.left = [each for each in self.left if each.key not in self.refused]
 
     def refuse_own(self, keys: Iterable[Key], limit: str, what: str) -> None:
         """Refuse what exceeds the limit of its namespace."""
@@ -129,15 +105,7 @@ class _Admission:
         )
         self.refused.update(dict.fromkeys(keys, message))
 
-    def drop(self) -> None:
-        """Leave those that are not refused."""
-        self.left = [each for each in self.left if each.key not in self.refused]
-
     def result(self) -> Admission:
         """Return what is left, and the others."""
-        ordered = sorted(self.left, key=_order)
+        ordered = sorted(self.left, key=_ORDER)
         return Admission(admitted=tuple(each.key for each in ordered), refused=self.refused)
-
-
-def _order(each: Candidate) -> tuple[str, str, str]:
-    return each.created, each.namespace, each.name

@@ -6,23 +6,27 @@ Pure: replicas with the same objects decide the same, in whatever order they saw
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Generic, TypeVar
 
-K = TypeVar("K", bound=Hashable)
+Key = tuple[str, str]
+"""Namespace and name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Claim(Generic[K]):
+class Claim:
     """What one object takes of a limit."""
 
-    key: K
     namespace: str
     name: str
     created: str
     """`metadata.creationTimestamp`: in UTC with seconds, so that its text sorts by time."""
-    size: int
+    size: int = 1
+
+    @property
+    def key(self) -> Key:
+        """Its namespace and its name."""
+        return self.namespace, self.name
 
     @property
     def order(self) -> tuple[str, str, str]:
@@ -31,17 +35,17 @@ class Claim(Generic[K]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Admitted(Generic[K]):
+class Admitted:
     """Which objects a limit admits, and which it does not, and why."""
 
-    keys: frozenset[K]
-    beyond_own: frozenset[K]
+    keys: frozenset[Key]
+    beyond_own: frozenset[Key]
     """Exceed the limit of their namespace."""
-    beyond_all: frozenset[K]
+    beyond_all: frozenset[Key]
     """Exceed the limit of all namespaces."""
 
 
-def admit(claims: Iterable[Claim[K]], *, own: int, total: int) -> Admitted[K]:
+def admit(claims: Iterable[Claim], *, own: int, total: int) -> Admitted:
     """Return the objects that fit: at most `own` in each namespace and `total` in all.
 
     An object is admitted as a whole or not at all; within a namespace the oldest come first, and
@@ -50,7 +54,7 @@ def admit(claims: Iterable[Claim[K]], *, own: int, total: int) -> Admitted[K]:
     """
     ordered = sorted(claims, key=lambda each: each.order)
     used: Counter[str] = Counter()
-    fitting: list[Claim[K]] = []
+    fitting: list[Claim] = []
     for each in ordered:
         if used[each.namespace] + each.size <= own:
             used[each.namespace] += each.size
@@ -61,7 +65,7 @@ def admit(claims: Iterable[Claim[K]], *, own: int, total: int) -> Admitted[K]:
         return Admitted(keys=within, beyond_own=beyond_own, beyond_all=frozenset())
     shares = equal_shares(used, total)
     taken: Counter[str] = Counter()
-    admitted: set[K] = set()
+    admitted: set[Key] = set()
     for each in fitting:
         if taken[each.namespace] + each.size <= shares[each.namespace]:
             taken[each.namespace] += each.size

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from rules import ruleset
-from rules.admission import Key
 from rules.document import config, yaml
 from rules.document.config import Config, Rule
 from rules.document.sources import DEFAULT
@@ -23,6 +22,7 @@ from rules.query.label_binding import LabelBinding
 from rules.query.plan import Objects
 from rules.ruleset import CompiledRule, RuleSet, Team
 from rules.selectors.selectors import Selector
+from rules.shares import Key
 
 SOURCE = "teams"
 """Name of the client of Prometheus that has limits of its own, so that it delays no other rules."""

@@ -6,7 +6,8 @@ import random
 from collections.abc import Iterable
 
 from rules import admission, limits
-from rules.admission import Admission, Candidate, Key, Size
+from rules.admission import Admission, Size
+from rules.shares import Claim, Key
 
 SMALL = limits.DEFAULT.with_values(
     {
@@ -21,21 +22,21 @@ SMALL = limits.DEFAULT.with_values(
 )
 
 
-def candidate(name: str, namespace: str = "a", created: int = 0) -> Candidate:
-    return Candidate(namespace=namespace, name=name, created=f"2026-01-01T00:00:{created:02}Z")
+def claim(name: str, namespace: str = "a", created: int = 0) -> Claim:
+    return Claim(namespace=namespace, name=name, created=f"2026-01-01T00:00:{created:02}Z")
 
 
 def size(rules: int, pattern_memory: int = 0, characters: int = 1) -> Size:
     return Size(characters=characters, rules=rules, pattern_memory=pattern_memory)
 
 
-def read(*candidates: Candidate) -> Admission:
-    return admission.to_read(candidates, SMALL)
+def read(*claims: Claim) -> Admission:
+    return admission.to_read(claims, SMALL)
 
 
-def used(candidates: Iterable[Candidate], sizes: dict[str, Size]) -> Admission:
-    by_key = {each.key: sizes[each.name] for each in candidates if each.name in sizes}
-    return admission.to_use(candidates, by_key, SMALL)
+def used(claims: Iterable[Claim], sizes: dict[str, Size]) -> Admission:
+    by_key = {each.key: sizes[each.name] for each in claims if each.name in sizes}
+    return admission.to_use(claims, by_key, SMALL)
 
 
 def names(keys: Iterable[Key]) -> str:
@@ -43,7 +44,7 @@ def names(keys: Iterable[Key]) -> str:
 
 
 def test_the_oldest_config_maps_of_a_namespace_are_read():
-    found = read(*(candidate(f"c{each}", created=9 - each) for each in range(6)))
+    found = read(*(claim(f"c{each}", created=9 - each) for each in range(6)))
 
     assert names(found.admitted) == "c5 c4 c3 c2"
     assert names(sorted(found.refused)) == "c0 c1"
@@ -54,8 +55,8 @@ def test_the_oldest_config_maps_of_a_namespace_are_read():
 
 
 def test_many_config_maps_of_one_namespace_leave_the_others_theirs():
-    many = [candidate(f"m{number}", "many") for number in range(2_000)]
-    others = [candidate(f"o{number}", f"n{number}", created=9) for number in range(6)]
+    many = [claim(f"m{number}", "many") for number in range(2_000)]
+    others = [claim(f"o{number}", f"n{number}", created=9) for number in range(6)]
 
     found = read(*many, *others)
 
@@ -65,8 +66,8 @@ def test_many_config_maps_of_one_namespace_leave_the_others_theirs():
 
 
 def test_texts_beyond_the_limit_of_all_are_refused_by_shares():
-    old = [candidate(f"o{each}", "old") for each in range(6)]
-    young = candidate("young", "young", created=9)
+    old = [claim(f"o{each}", "old") for each in range(6)]
+    young = claim("young", "young", created=9)
 
     found = used([*old, young], {each.name: size(0, characters=150) for each in (*old, young)})
 
@@ -76,7 +77,7 @@ def test_texts_beyond_the_limit_of_all_are_refused_by_shares():
 
 
 def test_rules_beyond_the_limit_are_refused_as_a_whole_and_leave_room_for_fewer():
-    maps = [candidate(name, created=place) for place, name in enumerate(("old", "big", "small"))]
+    maps = [claim(name, created=place) for place, name in enumerate(("old", "big", "small"))]
 
     found = used(maps, {"old": size(3), "big": size(3), "small": size(2)})
 
@@ -86,7 +87,7 @@ def test_rules_beyond_the_limit_are_refused_as_a_whole_and_leave_room_for_fewer(
 
 
 def test_rules_refused_for_their_patterns_take_nothing_of_the_rules():
-    maps = [candidate(name, created=place) for place, name in enumerate(("old", "big", "small"))]
+    maps = [claim(name, created=place) for place, name in enumerate(("old", "big", "small"))]
 
     found = used(maps, {"old": size(1, 30), "big": size(4, 30), "small": size(4, 20)})
 
@@ -95,7 +96,7 @@ def test_rules_refused_for_their_patterns_take_nothing_of_the_rules():
 
 
 def test_config_maps_that_do_not_load_are_neither_admitted_nor_refused_by_limits():
-    maps = [candidate("good"), candidate("bad")]
+    maps = [claim("good"), claim("bad")]
 
     found = used(maps, {"good": size(5)})
 
@@ -108,7 +109,7 @@ def test_what_is_admitted_does_not_depend_on_the_order():
     generator = random.Random(41)
     for _ in range(2_000):
         maps = [
-            candidate(f"c{number}", generator.choice("abcd"), created=generator.randrange(3))
+            claim(f"c{number}", generator.choice("abcd"), created=generator.randrange(3))
             for number in range(generator.randrange(25))
         ]
         sizes = {
@@ -119,7 +120,7 @@ def test_what_is_admitted_does_not_depend_on_the_order():
             if generator.random() < 0.8
         }
 
-        def decided(maps: list[Candidate], sizes: dict[str, Size]) -> tuple[Admission, Admission]:
+        def decided(maps: list[Claim], sizes: dict[str, Size]) -> tuple[Admission, Admission]:
             reading = read(*maps)
             admitted = {*reading.admitted}
             return reading, used([each for each in maps if each.key in admitted], sizes)

@@ -7,7 +7,8 @@ import pytest
 from adapter.settings import settings
 from adapter.settings.command_line import UsageError
 from rules import admission, limits
-from rules.admission import Candidate, Size
+from rules.admission import Size
+from rules.shares import Claim
 from tests.adapter.clients import test_external_metrics, test_team_client
 from tests.adapter.server.autoscalers import test_questions, test_watch
 from tests.adapter.server.cluster import test_unreadable
@@ -63,11 +64,11 @@ def test_a_limit_of_all_namespaces_admits_as_much_as_it_says(name, more):
     sizes = {"a": 4, "b": 5 + more}
     if name == "team_config_maps_all":
         places = [(each, str(number)) for each, size in sizes.items() for number in range(size)]
-        found = admission.to_read([_candidate(*each) for each in places], limited)
+        found = admission.to_read([_claim(*each) for each in places], limited)
     else:
         used = {"rules": 0, "pattern_memory": 0, "characters": 0}
         found = admission.to_use(
-            [_candidate(each, "m") for each in sizes],
+            [_claim(each, "m") for each in sizes],
             {(each, "m"): Size(**(used | {SHARED[name]: size})) for each, size in sizes.items()},
             limited,
         )
@@ -76,8 +77,8 @@ def test_a_limit_of_all_namespaces_admits_as_much_as_it_says(name, more):
     assert all(f"--limit={limits.name_of(name)}" in each for each in found.refused.values())
 
 
-def _candidate(namespace: str, name: str) -> Candidate:
-    return Candidate(namespace=namespace, name=name, created="2026-01-01T00:00:00Z")
+def _claim(namespace: str, name: str) -> Claim:
+    return Claim(namespace=namespace, name=name, created="2026-01-01T00:00:00Z")
 
 
 def test_each_limit_says_what_it_limits():

@@ -10,13 +10,7 @@ from rules.shares import Admitted, Claim, admit
 
 
 def claim(namespace, name, created, size=1):
-    return Claim(
-        key=f"{namespace}/{name}",
-        namespace=namespace,
-        name=name,
-        created=f"{created:>04}",
-        size=size,
-    )
+    return Claim(namespace=namespace, name=name, created=f"{created:>04}", size=size)
 
 
 def test_everything_is_admitted_that_fits():
@@ -25,7 +19,7 @@ def test_everything_is_admitted_that_fits():
     admitted = admit(claims, own=3, total=5)
 
     assert admitted == Admitted(
-        keys=frozenset({"a/1", "b/1"}), beyond_own=frozenset(), beyond_all=frozenset()
+        keys=frozenset({("a", "1"), ("b", "1")}), beyond_own=frozenset(), beyond_all=frozenset()
     )
 
 
@@ -34,18 +28,18 @@ def test_the_oldest_of_a_namespace_come_first():
 
     admitted = admit(claims, own=2, total=10)
 
-    assert admitted.keys == {"a/old", "a/middle"}
-    assert admitted.beyond_own == {"a/young"}
+    assert admitted.keys == {("a", "old"), ("a", "middle")}
+    assert admitted.beyond_own == {("a", "young")}
 
 
 def test_equal_ages_are_ordered_by_name():
-    assert admit([claim("a", "y", 1), claim("a", "x", 1)], own=1, total=1).keys == {"a/x"}
+    assert admit([claim("a", "y", 1), claim("a", "x", 1)], own=1, total=1).keys == {("a", "x")}
 
 
 def test_an_object_that_does_not_fit_leaves_room_for_a_smaller_one():
     claims = [claim("a", "1", 1, size=2), claim("a", "2", 2, size=2), claim("a", "3", 3, size=1)]
 
-    assert admit(claims, own=3, total=3).keys == {"a/1", "a/3"}
+    assert admit(claims, own=3, total=3).keys == {("a", "1"), ("a", "3")}
 
 
 def test_a_namespace_with_many_old_objects_takes_nothing_of_others():
@@ -54,7 +48,7 @@ def test_a_namespace_with_many_old_objects_takes_nothing_of_others():
 
     admitted = admit([*greedy, *modest], own=100, total=12)
 
-    assert {"modest/1", "other/1"} <= admitted.keys
+    assert {("modest", "1"), ("other", "1")} <= admitted.keys
     assert len(admitted.keys) == 6
     assert admitted.beyond_all == {each.key for each in greedy[4:]}
 
@@ -62,7 +56,7 @@ def test_a_namespace_with_many_old_objects_takes_nothing_of_others():
 def test_what_others_leave_goes_to_the_oldest():
     claims = [*(claim("a", str(number), number) for number in range(5)), claim("b", "1", 9)]
 
-    assert admit(claims, own=5, total=4).keys == {"a/0", "a/1", "a/2", "b/1"}
+    assert admit(claims, own=5, total=4).keys == {("a", "0"), ("a", "1"), ("a", "2"), ("b", "1")}
 
 
 _CLAIMS = st.lists(

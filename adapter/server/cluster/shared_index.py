@@ -10,11 +10,9 @@ from typing import TypeVar
 
 from adapter.clients.value_index import Item, ValueIndex
 from rules import shares
-from rules.shares import Claim
+from rules.shares import Claim, Key
 
 V = TypeVar("V")
-
-_Key = tuple[str, str]
 
 _MAX_DROPPED = 50_000
 """Objects of which only the name is kept; beyond that, they are not counted."""
@@ -30,10 +28,10 @@ class SharedIndex(ValueIndex[V]):
     def __init__(self, total: int) -> None:
         super().__init__()
         self._total = total
-        self._claims: dict[_Key, Claim[_Key]] = {}
+        self._claims: dict[Key, Claim] = {}
         self._claimed = 0
-        self._dropped: dict[_Key, int] = {}
-        self._admitted: frozenset[_Key] | None = None
+        self._dropped: dict[Key, int] = {}
+        self._admitted: frozenset[Key] | None = None
         """None if it is to be computed; if everything fits, it is not."""
 
     @property
@@ -48,7 +46,7 @@ class SharedIndex(ValueIndex[V]):
             return
         namespace, name, _, created, size = item
         key = namespace, name
-        claim = Claim(key=key, namespace=namespace, name=name, created=created, size=size)
+        claim = Claim(namespace=namespace, name=name, created=created, size=size)
         if claim == self._claims.get(key):
             return
         self._forget(key)
@@ -69,7 +67,7 @@ class SharedIndex(ValueIndex[V]):
             if (namespace, name) in admitted:
                 yield self.of(namespace)[name]
 
-    def left_out(self) -> Mapping[_Key, int]:
+    def left_out(self) -> Mapping[Key, int]:
         """Return the objects that are not admitted, by namespace and name, each with its size."""
         admitted = self._admit()
         if len(admitted) == len(self._claims):
@@ -77,7 +75,7 @@ class SharedIndex(ValueIndex[V]):
         beyond = {key: each.size for key, each in self._claims.items() if key not in admitted}
         return {**self._dropped, **beyond}
 
-    def _admit(self) -> frozenset[_Key] | dict[_Key, Claim[_Key]]:
+    def _admit(self) -> frozenset[Key] | dict[Key, Claim]:
         if self._claimed <= self._total:
             return self._claims
         if self._admitted is None:
@@ -94,7 +92,7 @@ class SharedIndex(ValueIndex[V]):
             if len(self._dropped) < _MAX_DROPPED:
                 self._dropped[key] = size
 
-    def _forget(self, key: _Key) -> None:
+    def _forget(self, key: Key) -> None:
         self._admitted = None
         self._dropped.pop(key, None)
         if (claim := self._claims.pop(key, None)) is not None:

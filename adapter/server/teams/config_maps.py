@@ -9,7 +9,7 @@ from typing import Any
 
 from adapter.clients.value_index import Item
 from adapter.server.cluster.shared_index import SharedIndex
-from rules.admission import Candidate, Key
+from rules.shares import Key
 from rules.teams import ConfigMap, is_rules_file
 
 STATUS = "gpu-metrics-adapter/status"
@@ -20,7 +20,10 @@ STATUS = "gpu-metrics-adapter/status"
 class Watched:
     """What is kept of a ConfigMap."""
 
-    candidate: Candidate
+    namespace: str
+    name: str
+    created: str
+    """`metadata.creationTimestamp`."""
     uid: str
     version: str
     """`metadata.resourceVersion`."""
@@ -30,13 +33,12 @@ class Watched:
     @property
     def key(self) -> Key:
         """Its namespace and its name."""
-        return self.candidate.key
+        return self.namespace, self.name
 
     @property
     def path(self) -> str:
         """Its path in the API."""
-        namespace, name = self.key
-        return f"{collection(namespace)}/{name}"
+        return f"{collection(self.namespace)}/{self.name}"
 
 
 class ConfigMapIndex(SharedIndex[Watched]):
@@ -63,14 +65,14 @@ def parse(document: Mapping[str, Any]) -> Item[Watched]:
     namespace, name = str(metadata["namespace"]), str(metadata["name"])
     status = (metadata.get("annotations") or {}).get(STATUS)
     watched = Watched(
-        candidate=Candidate(
-            namespace=namespace, name=name, created=str(metadata.get("creationTimestamp") or "")
-        ),
+        namespace=namespace,
+        name=name,
+        created=str(metadata.get("creationTimestamp") or ""),
         uid=str(metadata["uid"]),
         version=str(metadata["resourceVersion"]),
         status=digest(str(status)) if status else b"",
     )
-    return Item(namespace, name, watched, watched.candidate.created)
+    return Item(namespace, name, watched, watched.created)
 
 
 def read(document: Mapping[str, Any]) -> ConfigMap:

@@ -101,7 +101,7 @@ def document(
         "count": count,
         "items": [
             {
-                "configMap": each.watched.candidate.name,
+                "configMap": each.watched.name,
                 "state": each.state,
                 "rules": each.rules,
                 "metrics": each.metrics[:_MAX_METRICS],

@@ -125,7 +125,7 @@ class Reports:
         digest = config_maps.digest(status)
         if not status or self._written.get(uid, each.watched.status) == digest:
             return True
-        if not self._allowances.take((STATUS, each.watched.candidate.namespace)):
+        if not self._allowances.take((STATUS, each.watched.namespace)):
             return False
         try:
             document = {"metadata": {"annotations": {STATUS: status}}}

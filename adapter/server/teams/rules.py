@@ -23,13 +23,14 @@ from adapter.server.teams import config_maps
 from adapter.server.teams.config_maps import ConfigMapIndex, Watched
 from adapter.server.teams.report import State
 from rules import admission, teams
-from rules.admission import Admission, Candidate, Key, Size
+from rules.admission import Admission, Size
 from rules.causes import missing
 from rules.errors import ConfigError
 from rules.findings import Finding, degraded, passes
 from rules.limits import Limits
 from rules.quoting import shorten
 from rules.ruleset import RuleSet
+from rules.shares import Claim, Key
 
 log = logging.getLogger(__name__)
 
@@ -84,7 +85,7 @@ class _Plan:
     beyond: int
     """Number of those that are more than the index has: refused, and not known by name."""
     reading: Admission
-    candidates: Sequence[Candidate]
+    claims: Sequence[Claim]
     """Those that `reading` admits."""
     due: Sequence[Watched]
     """Those of them that are not read yet."""
@@ -161,14 +162,14 @@ class TeamRules:
         self._note_beyond(beyond)
         self._plan, admitted = plan, set(plan.reading.admitted)
         self._outcomes = {key: each for key, each in self._outcomes.items() if key in admitted}
-        self._unread = Counter(each.candidate.namespace for each in plan.due)
+        self._unread = Counter(each.namespace for each in plan.due)
         ends, unfinished, read = self._clock() + _INTERVAL, False, Counter[str]()
         for each in plan.due:
             if unfinished := self._clock() >= ends:
                 break
             if (outcome := await self._outcome(each)) is not None:
                 self._outcomes[each.key] = outcome
-                read[each.candidate.namespace] += 1
+                read[each.namespace] += 1
         self._reads += read
         self._again = len(plan.due) > read.total()
         await self._publish(plan, request)
@@ -197,9 +198,7 @@ class TeamRules:
         if self._plan is None:
             return (missing.rules_unreadable(),)
         refused = {
-            each.candidate.name: state.problem
-            for each, state in self.states(namespace)
-            if state.problem
+            each.name: state.problem for each, state in self.states(namespace) if state.problem
         }
         return (missing.rules_refused(namespace, refused),) if refused else ()
 
@@ -277,8 +276,12 @@ class TeamRules:
 
         `beyond` has the number of those that the index leaves out, by namespace.
         """
-        reading = admission.to_read((each.candidate for each in present), self._limits)
         by_key = {each.key: each for each in present}
+        claims = {
+            key: Claim(namespace=each.namespace, name=each.name, created=each.created)
+            for key, each in by_key.items()
+        }
+        reading = admission.to_read(claims.values(), self._limits)
         refused: dict[str, list[Key]] = defaultdict(list)
         for key in reading.refused:
             refused[key[0]].append(key)
@@ -293,22 +296,22 @@ class TeamRules:
             each, outcome = by_key[key], self._outcomes.get(key)
             known = outcome is not None and outcome.version == each.version
             if not known or (key in wanted and outcome is not None and outcome.ruleset is None):
-                due.append((turns[each.candidate.namespace], each))
-                turns[each.candidate.namespace] += 1
+                due.append((turns[each.namespace], each))
+                turns[each.namespace] += 1
         # No namespace delays the first ConfigMaps of the others.
         due.sort(key=lambda turn: turn[0])
         return _Plan(
             watched=watched,
-            counts=Counter(each.candidate.namespace for each in present) + beyond,
+            counts=Counter(each.namespace for each in present) + beyond,
             beyond=beyond.total(),
             reading=reading,
-            candidates=[by_key[key].candidate for key in reading.admitted],
+            claims=[claims[key] for key in reading.admitted],
             due=[each for _, each in due],
         )
 
     async def _outcome(self, each: Watched) -> _Outcome | None:
         """Read a ConfigMap; None if that is postponed."""
-        if not self._allowances.take(each.candidate.namespace):
+        if not self._allowances.take(each.namespace):
             if self._meter is not None:
                 self._meter.postponed()
             return None
@@ -355,9 +358,7 @@ class TeamRules:
         """Let those be used that the limits admit, and note which these are."""
         outcomes = dict(self._outcomes)
         sizes = {key: each.size for key, each in outcomes.items() if each.size is not None}
-        self._using = await asyncio.to_thread(
-            admission.to_use, plan.candidates, sizes, self._limits
-        )
+        self._using = await asyncio.to_thread(admission.to_use, plan.claims, sizes, self._limits)
         rulesets: dict[Key, RuleSet] = {}
         admitted = set(self._using.admitted)
         for key, outcome in outcomes.items():

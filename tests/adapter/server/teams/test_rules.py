@@ -105,7 +105,7 @@ class Replica:
         return {"/".join(key): [rule.pinned_series for rule in own.all] for key, own in found}
 
     def states(self, namespace: str = "a") -> dict[str, State]:
-        return {each.candidate.name: state for each, state in self.rules.states(namespace)}
+        return {each.name: state for each, state in self.rules.states(namespace)}
 
 
 async def test_a_defect_beside_the_rules_refuses_that_one_alone(
