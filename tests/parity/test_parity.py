@@ -24,11 +24,10 @@ from adapter.server.apimachinery import encoding, responses
 from adapter.server.evaluation.evaluation import Evaluated
 from rules import ruleset
 from rules.kinds import ApiGroup, ApiResource, GroupResource, Kinds
-from rules.query import catalog as catalogs
 from rules.query import resource as resources
 from rules.query.aggregate import ExternalValue, Value
-from rules.query.catalog import Listing, Series
 from rules.query.resource import Usage
+from tests import world
 from tests.adapter import wired
 
 HERE = Path(__file__).parent
@@ -150,12 +149,8 @@ def kinds() -> Kinds:
 @pytest.fixture(scope="module")
 def catalog(kinds):
     # The Prometheus of the recordings listed the same series for every rule.
-    compiled = RULES
-    series = tuple(Series(name=name, labels=frozenset(labels)) for name, labels in SERIES.items())
-    listings = {
-        rule.index: Listing(series=series) for rule in (*compiled.rules, *compiled.external)
-    }
-    return catalogs.build(compiled, listings, kinds)
+    series = world.listing(*(" ".join((name, *labels)) for name, labels in SERIES.items()))
+    return world.generation(RULES, *[series] * len(RULES.all), kinds=kinds).catalog
 
 
 def _original(case: dict) -> str | None:

@@ -5,16 +5,15 @@ from dataclasses import replace
 
 import pytest
 
-from rules import ruleset
-from rules.causes import candidates, missing
-from rules.causes.inventory import Inventory, ListingStatus
+from rules.causes import missing
+from rules.causes.inventory import ListingStatus
 from rules.causes.reasons import Reason
 from rules.errors import PlanError
 from rules.findings import State
 from rules.kinds import NAMESPACES, NODES, PODS, ApiGroup, ApiResource, GroupResource, Kinds
 from rules.query import catalog, plan, resource
-from rules.query.catalog import Listing, Series
 from rules.selectors import selectors
+from tests import world
 from tests.rules.query.test_resource import queries
 
 KINDS = Kinds.of(
@@ -105,30 +104,10 @@ def inventory(*rules, listed=(), statuses=(), external=(), kinds=KINDS):
         for section, of in (("rules", rules), ("externalRules", external))
         if of
     )
-    compiled = ruleset.load([("rules.yaml", text)])
-    every = (*compiled.rules, *compiled.external)
-    listings = {
-        rule.index: Listing(
-            series=tuple(
-                Series(name=name, labels=frozenset(labels))
-                for name, *labels in (one.split() for one in series)
-            )
-        )
-        for rule, series in zip(every, listed, strict=False)
-        if series is not None
-    }
-    return Inventory(
-        ruleset=compiled,
-        catalog=catalog.build(compiled, listings, kinds),
-        kinds=kinds,
-        listings=listings,
-        series_by_metric=candidates.series_by_metric(compiled, listings),
-        statuses={
-            rule.index: statuses[place] if place < len(statuses) else GOOD
-            for place, rule in enumerate(every)
-        },
-        now=105.9,
-    )
+    listings = [None if series is None else world.listing(*series) for series in listed]
+    count = len(rules) + len(external)
+    every = (*statuses, *[GOOD] * (count - len(statuses)))
+    return world.generation(text, *listings, kinds=kinds, statuses=every).inventory(now=105.9)
 
 
 CASES = {

@@ -6,13 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from rules import ruleset
 from rules.causes import empty_results, ended, questions, samples
 from rules.causes.reasons import Reason
-from rules.kinds import NODES, PODS, Kinds
-from rules.query import catalog, plan
+from rules.kinds import NODES
 from rules.query.aggregate import Sample
-from rules.selectors import selectors
+from tests import world
 
 RULES = """
 rules:
@@ -24,11 +22,7 @@ NOW = 10_000.0
 
 
 def asked(more="", names=("a", "b")):
-    compiled = ruleset.load([("rules.yaml", RULES + more)])
-    entries = catalog.build(compiled, catalog.pinned_listings(compiled), Kinds.builtin())
-    entry = entries.entry(PODS, "gpu_util")
-    planned = plan.custom(entry, namespace="default", names=names, selector=selectors.parse(""))
-    (question,) = questions.questions(planned)
+    (question,) = questions.questions(world.pods_plan(RULES + more, "gpu_util", names))
     return question
 
 
@@ -213,10 +207,7 @@ def test_only_a_rate_needs_two_samples(query, seconds, why):
 )
 def test_a_sibling_with_series_shows_how_the_requested_pod_is_scraped(up, present, sentence):
     text = RULES.replace("gpu_util", "requests")
-    compiled = ruleset.load([("rules.yaml", text)])
-    entries = catalog.build(compiled, catalog.pinned_listings(compiled), Kinds.builtin())
-    entry = entries.entry(PODS, "requests")
-    planned = plan.custom(entry, namespace="n", names=("a-0",), selector=selectors.parse(""))
+    planned = world.pods_plan(text, "requests", ["a-0"], namespace="n")
     (question,) = questions.questions(planned)
     name, namespace = present
     of_sibling = vector(1, pod=name, **{question.step.binding.namespace: namespace})

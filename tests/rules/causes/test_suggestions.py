@@ -5,10 +5,9 @@ import difflib
 import pytest
 
 from rules import presets, ruleset
-from rules.causes import candidates, suggestions
-from rules.causes.inventory import Inventory
-from rules.kinds import PODS, Kinds
-from rules.query import catalog
+from rules.causes import suggestions
+from rules.kinds import PODS
+from tests import world
 
 
 @pytest.mark.parametrize(
@@ -57,15 +56,7 @@ def test_a_very_long_name_is_compared_with_none(compared):
 def suggestion(metric, *, preset="gpu-dcgm", resource=PODS):
     """The suggestion where one preset is loaded and its series are not listed."""
     loaded = ruleset.load([(preset, presets.text(preset))])
-    inventory = Inventory(
-        ruleset=loaded,
-        catalog=catalog.build(loaded, {}, Kinds.builtin()),
-        kinds=Kinds.builtin(),
-        listings={},
-        series_by_metric=candidates.series_by_metric(loaded, {}),
-        statuses={},
-        now=0.0,
-    )
+    inventory = world.generation(loaded).inventory(now=0.0)
     return suggestions.suggest(inventory, loaded.rules, metric, resource)
 
 

@@ -8,10 +8,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from rules import ruleset
 from rules.errors import AmbiguousSampleError
-from rules.kinds import GroupResource, Kinds
-from rules.query import aggregate, catalog, plan
+from rules.kinds import GroupResource
+from rules.query import aggregate, plan
 from rules.query.aggregate import (
     NO_SAMPLES,
     Point,
@@ -20,8 +19,8 @@ from rules.query.aggregate import (
     SamplesByObject,
     Value,
 )
-from rules.query.catalog import Listing, Series, Step
-from rules.selectors import selectors
+from rules.query.catalog import Step
+from tests import world
 
 PODS = GroupResource("", "pods")
 RULE = """
@@ -37,12 +36,8 @@ def custom(*extras: str, names: tuple[str, ...] = ("a", "b", "c")) -> plan.Plan:
     text = "rules:" + "".join(
         f"{RULE}  <<: {{{merge}{extra}}}\n" if merge or extra else RULE for extra in extras
     )
-    rules = ruleset.load([("rules.yaml", text)])
-    listing = Listing(series=(Series(name="m", labels=frozenset({"namespace", "pod"})),))
-    listings = {rule.index: listing for rule in rules.rules}
-    entry = catalog.build(rules, listings, Kinds.builtin()).entry(PODS, "m")
-    assert entry is not None
-    return plan.custom(entry, namespace="ml", names=names, selector=selectors.parse(""))
+    listings = ["m namespace pod"] * len(extras)
+    return world.pods_plan(text, "m", names, *listings, namespace="ml")
 
 
 def external(extra: str = "") -> plan.ExternalPlan:
@@ -51,11 +46,7 @@ def external(extra: str = "") -> plan.ExternalPlan:
         "externalRules:\n- seriesQuery: m\n  metricsQuery: m\n  resources: {namespaced: false}"
         f"{more}\n"
     )
-    rules = ruleset.load([("rules.yaml", text)])
-    listing = Listing(series=(Series(name="m", labels=frozenset()),))
-    listings = {rule.index: listing for rule in rules.external}
-    entry = catalog.build(rules, listings, Kinds.builtin()).external["m"]
-    return plan.external(entry, namespace="ml", selector=selectors.parse(""))
+    return world.external_plan(text, "m", "m", namespace="ml")
 
 
 def test_objects_without_a_recent_sample_are_left_out():

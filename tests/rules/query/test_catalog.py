@@ -12,6 +12,7 @@ from rules.kinds import ApiGroup, ApiResource, GroupResource, Kinds
 from rules.query import catalog, label_binding
 from rules.query.catalog import Catalog, Listing, Series
 from rules.query.label_binding import LabelBinding
+from tests.world import listing
 
 PODS = GroupResource("", "pods")
 NODES = GroupResource("", "nodes")
@@ -144,15 +145,6 @@ def load(*rules: str, external: tuple[str, ...] = ()) -> ruleset.RuleSet:
     return ruleset.load([("rules.yaml", text)])
 
 
-def listed(*series: str, live=()) -> Listing:
-    """A listing; each series is written `name label label ...`."""
-    split = [each.split() for each in series]
-    return Listing(
-        series=tuple(Series(name=name, labels=frozenset(labels)) for name, *labels in split),
-        live=dict(live),
-    )
-
-
 def build(*rules: str, listings: list[Listing]) -> Catalog:
     compiled = load(*rules)
     indexes = [rule.index for rule in compiled.rules]
@@ -182,7 +174,7 @@ def rule(name: str = "", *, merge: bool = False) -> str:
 
 
 def test_entries_are_found_by_resource_and_metric():
-    built = build(FLEET, listings=[listed("m namespace pod")])
+    built = build(FLEET, listings=[listing("m namespace pod")])
 
     assert built.entry(PODS, "m") in built.entries
     assert built.entry(NODES, "m") is None
@@ -192,7 +184,7 @@ def test_entries_are_found_by_resource_and_metric():
 def test_discovery_decides_which_resources_are_root_scoped():
     mapping = "seriesQuery: m\nmetricsQuery: m\nresources: {template: <<.Resource>>}\n"
 
-    built = build(mapping, listings=[listed("m storageclass pod namespace")])
+    built = build(mapping, listings=[listing("m storageclass pod namespace")])
 
     entry = built.entry(STORAGE_CLASSES, "m")
     assert entry is not None
@@ -218,13 +210,13 @@ def test_rule_without_a_listing_produces_no_metrics():
 def test_rules_that_merge_are_all_sources_if_the_last_one_merges(merges, rules):
     texts = [rule("x", merge=merge) for merge in merges]
 
-    built = build(*texts, listings=[listed("m pod") for _ in merges])
+    built = build(*texts, listings=[listing("m pod") for _ in merges])
 
     assert listed_sources(built) == [("pods", "x", [(index, "m") for index in rules])]
 
 
 def bindings(live=(), labels: str = "", resource: GroupResource = PODS) -> list[LabelBinding]:
-    built = build(FLEET, listings=[listed(f"m {labels}", live=[(("m", resource), tuple(live))])])
+    built = build(FLEET, listings=[listing(f"m {labels}", live={("m", resource): tuple(live)})])
     entry = built.entry(resource, "m")
     assert entry is not None
     return list(entry.sources[0].bindings)
@@ -252,7 +244,7 @@ def test_binding_of_a_root_scoped_resource_has_no_namespace():
 def test_rule_without_a_namespace_label_is_listed():
     built = build(
         "seriesQuery: m\nmetricsQuery: m\nresources: {overrides: {pod: {resource: pod}}}\n",
-        listings=[listed("m pod")],
+        listings=[listing("m pod")],
     )
 
     entry = built.entry(PODS, "m")
@@ -339,7 +331,7 @@ def build_external(*rules: str, listings: list[Listing]) -> Catalog:
 
 
 def test_external_metrics_need_no_labels_and_are_sorted():
-    built = build_external(EXTERNAL, listings=[listed("b", "a namespace")])
+    built = build_external(EXTERNAL, listings=[listing("b", "a namespace")])
 
     assert built.entries == ()
     assert list(built.external) == ["a", "b"]
@@ -357,7 +349,7 @@ def test_external_metric_has_the_first_live_namespace_label():
     )[NAMESPACES]
 
     live = {("m", NAMESPACES): (second,)}
-    built = build_external(EXTERNAL, listings=[listed("m ns namespace", live=live)])
+    built = build_external(EXTERNAL, listings=[listing("m ns namespace", live=live)])
 
     assert second.probe_matchers() == ('ns=""', 'namespace!=""')
     assert built.external["m"].source.bindings == (
@@ -368,7 +360,7 @@ def test_external_metric_has_the_first_live_namespace_label():
 def test_external_metric_has_one_namespace_label_even_if_several_are_live():
     live = {("m", NAMESPACES): tuple(label_binding.Choice([""], ["ns", "namespace"]))}
 
-    built = build_external(EXTERNAL, listings=[listed("m ns namespace", live=live)])
+    built = build_external(EXTERNAL, listings=[listing("m ns namespace", live=live)])
 
     assert built.external["m"].source.bindings == (LabelBinding(resource="", namespace="ns"),)
 
@@ -376,14 +368,14 @@ def test_external_metric_has_one_namespace_label_even_if_several_are_live():
 def test_external_rule_can_be_not_namespaced():
     text = "seriesQuery: m\nmetricsQuery: m\nresources: {namespaced: false}\n"
 
-    entry = build_external(text, listings=[listed("m namespace")]).external["m"]
+    entry = build_external(text, listings=[listing("m namespace")]).external["m"]
 
     assert not entry.namespaced
     assert entry.source.bindings == (LabelBinding(resource=""),)
 
 
 def test_external_metric_is_found_by_its_lower_case_name():
-    built = build_external(EXTERNAL, listings=[listed("Depth", "DEPTH", "size")])
+    built = build_external(EXTERNAL, listings=[listing("Depth", "DEPTH", "size")])
 
     assert built.external_entry("Depth") is built.external["Depth"]
     assert built.external_entry("depth") is built.external["DEPTH"]
@@ -427,7 +419,7 @@ def test_external_rule_needs_only_a_pinned_name():
 
 def test_pinned_external_metric_is_listed_without_series():
     built = build_external(
-        EXTERNAL, EXTERNAL.replace("queue_depth", "wait"), listings=[listed(), listed("wait")]
+        EXTERNAL, EXTERNAL.replace("queue_depth", "wait"), listings=[listing(), listing("wait")]
     )
 
     assert list(built.external) == ["queue_depth", "wait"]
@@ -441,7 +433,7 @@ def test_external_rule_with_series_wins_over_one_without(order):
     rules = [EXTERNAL.replace("queue_depth", series) + "name: {as: x}\n" for series in order]
 
     built = build_external(
-        *rules, listings=[listed("old") if series == "old" else listed() for series in order]
+        *rules, listings=[listing("old") if series == "old" else listing() for series in order]
     )
 
     assert built.external["x"].source.series == "old"
@@ -450,7 +442,7 @@ def test_external_rule_with_series_wins_over_one_without(order):
 def test_later_of_two_external_rules_without_series_wins():
     rules = [EXTERNAL.replace("queue_depth", series) + "name: {as: x}\n" for series in "ab"]
 
-    built = build_external(*rules, listings=[listed(), listed()])
+    built = build_external(*rules, listings=[listing(), listing()])
 
     assert built.external["x"].source.series == "b"
 
@@ -464,7 +456,7 @@ def pinning(series: str, *, merge: bool = False) -> str:
 
 
 def test_pinned_metric_without_series_is_unlisted():
-    built = build(pinning("old"), listings=[listed()])
+    built = build(pinning("old"), listings=[listing()])
 
     assert built.entries == ()
     entry = built.entry(PODS, "x")
@@ -475,9 +467,9 @@ def test_pinned_metric_without_series_is_unlisted():
 
 def test_merged_metric_includes_pinned_series_that_do_not_exist_yet():
     live = {("old", PODS): (LabelBinding(resource="pod", namespace="namespace"),)}
-    old = listed("old exported_pod pod exported_namespace namespace", live=live)
+    old = listing("old exported_pod pod exported_namespace namespace", live=live)
 
-    built = build(pinning("new", merge=True), pinning("old", merge=True), listings=[listed(), old])
+    built = build(pinning("new", merge=True), pinning("old", merge=True), listings=[listing(), old])
 
     entry = built.entry(PODS, "x")
     assert entry is not None
@@ -493,7 +485,7 @@ def test_pinned_series_are_added_only_if_both_rules_merge(absent, present):
     built = build(
         pinning("new", merge=absent),
         pinning("old", merge=present),
-        listings=[listed(), listed("old pod namespace")],
+        listings=[listing(), listing("old pod namespace")],
     )
 
     entry = built.entry(PODS, "x")
@@ -507,7 +499,7 @@ def test_pinned_series_with_other_labels_keep_their_own_binding():
     )
 
     built = build(
-        other, pinning("old", merge=True), listings=[listed(), listed("old pod namespace")]
+        other, pinning("old", merge=True), listings=[listing(), listing("old pod namespace")]
     )
 
     entry = built.entry(PODS, "x")

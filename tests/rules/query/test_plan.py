@@ -9,14 +9,14 @@ import re2
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules import ruleset
 from rules.errors import PlanError
 from rules.kinds import GroupResource, Kinds
 from rules.query import catalog, label_binding, plan
-from rules.query.catalog import Entry, ExternalEntry, Listing, Series
+from rules.query.catalog import Entry, ExternalEntry
 from rules.query.plan import Objects
 from rules.quoting import quote
 from rules.selectors import selectors
+from tests import world
 
 PODS = GroupResource("", "pods")
 NODES = GroupResource("", "nodes")
@@ -42,11 +42,8 @@ def catalog_of(
     text = f"{section}:\n" + "".join(
         "-\n" + textwrap.indent(rule.strip("\n"), "  ") + "\n" for rule in rules
     )
-    compiled = ruleset.load([("rules.yaml", text)])
-    series = Series(name="m", labels=frozenset(labels.split()))
-    listing = Listing(series=(series,), live=dict(live))
-    every = (*compiled.rules, *compiled.external)
-    return catalog.build(compiled, {rule.index: listing for rule in every}, KINDS)
+    listings = [world.listing(f"m {labels}", live=dict(live))] * len(rules)
+    return world.generation(text, *listings, kinds=KINDS).catalog
 
 
 def entry_of(*rules: str, resource: GroupResource = PODS, **more) -> Entry:

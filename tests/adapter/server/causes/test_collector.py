@@ -16,16 +16,13 @@ from adapter.server.causes.collector import CauseCollector
 from adapter.server.causes.evidence import Probes
 from adapter.server.causes.log import ENDED_AFTER, LOG_INTERVAL
 from adapter.telemetry import CauseMetrics
-from rules import ruleset
-from rules.causes import candidates, missing, suggestions
-from rules.causes.inventory import Inventory, ListingStatus
+from rules.causes import missing, suggestions
 from rules.causes.reasons import Reason
 from rules.findings import Finding, Place, State
-from rules.kinds import GroupResource, Kinds
-from rules.query import catalog as catalogs
+from rules.kinds import GroupResource
 from rules.query import plan as plans
-from rules.query.catalog import Listing, Series
 from rules.selectors import selectors
+from tests import world
 from tools.waiting import Clock, until
 
 PODS = GroupResource("", "pods")
@@ -48,22 +45,13 @@ class FakeRelist:
     """A relist in memory that counts calls."""
 
     def __init__(self):
-        self.ruleset = ruleset.load([("rules.yaml", RULES)])
-        self.listings = {0: Listing(series=(Series(name="gpu_util", labels=frozenset({"ns"})),))}
+        self.ruleset = world.load(RULES)
+        self.listings = [world.listing("gpu_util ns")]
         self.queried: list[str] = []
         self.failure: Exception | None = None
 
     def inventory(self):
-        kinds = Kinds.builtin()
-        return Inventory(
-            ruleset=self.ruleset,
-            catalog=catalogs.build(self.ruleset, self.listings, kinds),
-            kinds=kinds,
-            listings=self.listings,
-            series_by_metric=candidates.series_by_metric(self.ruleset, self.listings),
-            statuses=dict.fromkeys(self.listings, ListingStatus(listed=0.0, failed=False)),
-            now=30.0,
-        )
+        return world.generation(self.ruleset, *self.listings).inventory(now=30.0)
 
     async def labels(self, rule, series):
         self.queried.append(series)
@@ -171,7 +159,7 @@ async def test_causes_of_other_rules_are_not_used(metrics, relist):
     before = relist.inventory()
     (cause,) = await metrics.of_metric(before, "utilisation", PODS)
     assert cause.reason == Reason.LABELS_MISSING
-    relist.ruleset, relist.listings = ruleset.load([("rules.yaml", "rules: []")]), {}
+    relist.ruleset, relist.listings = world.load("rules: []"), []
     after = relist.inventory()
 
     for _ in range(2):
@@ -180,8 +168,7 @@ async def test_causes_of_other_rules_are_not_used(metrics, relist):
 
 
 async def test_a_query_without_samples_is_explained_by_the_present_inventory(metrics, relist):
-    series = Series(name="gpu_util", labels=frozenset({"ns", "exported_pod"}))
-    relist.listings = {0: Listing(series=(series,))}
+    relist.listings = [world.listing("gpu_util ns exported_pod")]
     entry = relist.inventory().catalog.entry(PODS, "utilisation")
     plan = plans.custom(entry, namespace="default", names=["a"], selector=selectors.parse(""))
 
@@ -199,8 +186,8 @@ async def test_better_causes_of_all_rules_together_take_a_limited_time(
 
     monkeypatch.setattr(collector, "_SERIES_TIMEOUT", 0.05)
     second = RULES.replace("rules:", "").replace('gpu_util{gpu!=""}', "other_util")
-    relist.ruleset = ruleset.load([("rules.yaml", RULES + second)])
-    relist.listings = dict.fromkeys((0, 1), Listing(series=()))
+    relist.ruleset = world.load(RULES + second)
+    relist.listings = [world.listing()] * 2
     metrics = CauseCollector(
         relist.labels,
         probes=Probes(lambda _: hang, hang, clock=clock),

@@ -11,12 +11,9 @@ from adapter import errors
 from adapter.clients.prometheus_result import QueryResult
 from adapter.server.causes import evidence
 from adapter.server.causes.evidence import Probes
-from rules import ruleset
 from rules.causes.reasons import Reason
-from rules.kinds import PODS, Kinds
-from rules.query import catalog, plan
 from rules.ruleset import Team
-from rules.selectors import selectors
+from tests import world
 
 RULES = """
 rules:
@@ -49,14 +46,12 @@ def backend():
 
 
 def planned(*names, team=None):
-    rules = ruleset.load([("rules.yaml", RULES)])
+    rules = world.load(RULES)
     if team:
         own = Team(namespace=team, label="ns")
         of_team = (replace(rule, team=own, content=team) for rule in rules.rules)
         rules = replace(rules, rules=tuple(of_team))
-    entries = catalog.build(rules, catalog.pinned_listings(rules), Kinds.builtin())
-    entry = entries.entry(PODS, "gpu_util")
-    return plan.custom(entry, namespace="default", names=names, selector=selectors.parse(""))
+    return world.pods_plan(rules, "gpu_util", names)
 
 
 async def test_equal_requests_share_a_few_queries_for_thirty_seconds(backend):

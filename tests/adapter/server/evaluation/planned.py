@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import functools
 
-from rules import kinds, ruleset
 from rules.kinds import PODS, GroupResource
 from rules.query import catalog, label_binding, plan
-from rules.query.catalog import Listing, Series
 from rules.query.plan import Plan
 from rules.selectors import selectors
+from tests import world
 
 SUM = "sum(<<.Series>>{<<.LabelMatchers>>}) by (<<.GroupBy>>)"
 
@@ -31,12 +30,9 @@ rules:
   metricsQuery: '{query}'
   {more}
 """
-    compiled = ruleset.load([("rules.yaml", text)])
-    listing = Listing(
-        series=(Series(name=series, labels=frozenset({"namespace", "node", *labels})),),
-        live={(series, PODS): tuple(label_binding.Choice(labels, ("namespace",)))},
-    )
-    entry = catalog.build(compiled, {0: listing}, kinds.Kinds.builtin()).entry(resource, series)
+    live = {(series, PODS): tuple(label_binding.Choice(labels, ("namespace",)))}
+    listing = world.listing(f"{series} namespace node {' '.join(labels)}", live=live)
+    entry = world.generation(text, listing).catalog.entry(resource, series)
     assert entry
     return entry
 

@@ -13,13 +13,10 @@ from prometheus_client import CollectorRegistry
 from adapter import errors, telemetry
 from adapter.clients.prometheus_result import QueryResult, Reduce
 from adapter.server.evaluation.evaluation import Evaluation
-from rules import ruleset
-from rules.kinds import PODS, Kinds
-from rules.query import catalog, plan
 from rules.query.aggregate import Sample
 from rules.query.plan import Plan
 from rules.ruleset import CompiledRule, RuleSet
-from rules.selectors import selectors
+from tests import world
 from tests.adapter.server.evaluation.delivery import delivered
 
 
@@ -36,13 +33,11 @@ A, B = rule("a"), rule("b")
 
 
 def rules(*some: str) -> RuleSet:
-    return ruleset.load([("rules.yaml", "rules:\n" + "".join(some))])
+    return world.load("rules:\n" + "".join(some))
 
 
 def planned(of: RuleSet, metric: str, *names: str) -> Plan:
-    entry = catalog.build(of, {}, Kinds.builtin()).entry(PODS, metric)
-    assert entry
-    return plan.custom(entry, namespace="n", names=names, selector=selectors.parse(""))
+    return world.pods_plan(of, metric, names, namespace="n")
 
 
 class Client:

@@ -12,12 +12,10 @@ from adapter import errors, telemetry
 from adapter.clients.prometheus import Prometheus
 from adapter.clients.prometheus_result import QueryResult, Reduce
 from adapter.server.evaluation.evaluation import Evaluation
-from rules import kinds, ruleset
 from rules.errors import AmbiguousSampleError
-from rules.query import catalog, plan
+from rules.query import plan
 from rules.query.aggregate import Sample
-from rules.selectors import selectors
-from tests import bound
+from tests import bound, world
 from tests.adapter.server.evaluation.delivery import delivered
 from tests.adapter.server.evaluation.planned import entry_of, pods
 from tools.real import prometheus as real
@@ -98,9 +96,7 @@ externalRules:
   metricsQuery: '{query}'
   {more}
 """
-    compiled = ruleset.load([("rules.yaml", text)])
-    entry = catalog.build(compiled, {}, kinds.Kinds.builtin()).external["queue"]
-    return plan.external(entry, namespace="n", selector=selectors.parse(selector))
+    return world.external_plan(text, "queue", namespace="n", selector=selector)
 
 
 @pytest.mark.parametrize(

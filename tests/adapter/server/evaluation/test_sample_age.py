@@ -12,10 +12,10 @@ from adapter import telemetry
 from adapter.clients.prometheus import Prometheus
 from adapter.clients.prometheus_result import QueryResult, Reduce
 from adapter.server.evaluation.evaluation import Evaluation
-from rules import ruleset
-from rules.kinds import PODS, Kinds
+from rules.kinds import PODS
 from rules.query import catalog, plan
 from rules.selectors.selectors import Selector
+from tests import world
 from tools.real import prometheus as real
 from tools.waiting import Clock
 
@@ -73,9 +73,7 @@ async def client(running) -> AsyncIterator[Counting]:
 
 
 def entry_of(*rules: str) -> catalog.Entry:
-    compiled = ruleset.load([("rules.yaml", "rules:" + "".join(rules))])
-    entries = catalog.build(compiled, catalog.pinned_listings(compiled), Kinds.builtin())
-    entry = entries.entry(PODS, "load")
+    entry = world.generation("rules:" + "".join(rules)).catalog.entry(PODS, "load")
     assert entry is not None
     return entry
 

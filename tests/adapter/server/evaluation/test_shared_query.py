@@ -19,15 +19,12 @@ from adapter.clients.prometheus_result import QueryResult, Reduce
 from adapter.server.evaluation.evaluation import Evaluation
 from adapter.server.evaluation.shared_query import SharedQuery
 from adapter.server.evaluation.snapshot import Snapshot
-from rules import kinds, ruleset
 from rules.errors import AmbiguousSampleError
 from rules.kinds import NODES
-from rules.query import catalog, plan
 from rules.query.aggregate import Reduction
 from rules.query.plan import Plan
 from rules.query.scope import Scope, Sharing
-from rules.selectors import selectors
-from tests import bound
+from tests import bound, world
 from tests.adapter.server.evaluation.planned import entry_of, pods
 from tools.real import prometheus as real
 from tools.waiting import until
@@ -529,13 +526,13 @@ externalRules:
   resources: {overrides: {namespace: {resource: namespace}}}
   metricsQuery: count(<<.Series>>{<<.LabelMatchers>>})
 """
-    compiled = ruleset.load([("rules.yaml", text)])
-    entry = catalog.build(compiled, {}, kinds.Kinds.builtin()).external["used"]
-    everything, one = selectors.parse(""), selectors.parse("gpu=0")
+    rules = world.load(text)
 
     rows = [
-        await shared.evaluation.rows(plan.external(entry, namespace="a", selector=selector))
-        for selector in (everything, everything, one)
+        await shared.evaluation.rows(
+            world.external_plan(rules, "used", namespace="a", selector=selector)
+        )
+        for selector in ("", "", "gpu=0")
     ]
 
     assert rows[0] is rows[1]
