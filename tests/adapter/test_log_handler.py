@@ -13,7 +13,7 @@ import pytest
 from adapter import errors, log_handler
 from adapter.cli.commands import serve
 from adapter.log_handler import LogHandler
-from adapter.server.apimachinery import responses
+from adapter.server.apimachinery import middleware
 from tests.adapter import wired
 
 START = re.compile(r"[IWE]\d{4} \d\d:\d\d:\d\d\.\d{6} +\d+ [\w.<>]*:\d+\] ")
@@ -213,7 +213,7 @@ async def test_a_thousand_failed_requests_write_some_tens_of_short_lines(stream)
 
     request = b"GET /apis/g/v/pods HTTP/1.1\r\nHost: x\r\n\r\n"
     try:
-        async with wired.listening(responses.error_middleware(fail)) as port:
+        async with wired.listening(middleware.serving(fail)) as port:
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             for _ in range(10):
                 writer.write(request * 100)

@@ -13,7 +13,7 @@ from multidict import CIMultiDict
 from prometheus_client import CollectorRegistry
 
 from adapter.server.api import discovery, groups, health, router
-from adapter.server.api.groups.group import Backend, TeamRules
+from adapter.server.api.groups.backend import Backend, TeamRules
 from adapter.server.api.openapi import OpenApi
 from adapter.server.apimachinery import request_info
 from adapter.server.apimachinery.heads import Head
@@ -65,10 +65,11 @@ class Objects:
         self.failure: Exception | None = None
         self.discovered = kinds
 
-    async def refresh(self) -> None:
+    async def refresh(self) -> Kinds:
         if self.failure is not None:
             raise self.failure
         self.kinds = self.discovered
+        return self.kinds
 
     async def names(
         self, resource: GroupResource, *, namespace: str, selector: Selector
@@ -177,6 +178,23 @@ class Evaluation:
             raise self.failure
 
 
+class Nobody:
+    """Caller of an authorized request who may not read discovery."""
+
+    slot = contextlib.nullcontext()
+
+    async def may_read(self, path: str) -> bool:
+        return False
+
+    def is_known_to_read(self, path: str) -> bool:
+        return False
+
+
+async def only_answers(*_: object) -> Nobody:
+    """Guard that allows all requests, but not to read discovery."""
+    return Nobody()
+
+
 class CauseCollector:
     """Fake CauseCollector with one cause for everything; records the calls."""
 
@@ -252,6 +270,7 @@ def build_router(
     )
     backend = Backend(
         generation=generation(catalog, resources),
+        kinds=objects.kinds,
         objects=objects,
         evaluation=evaluation,
         collector=collector or CauseCollector(),

@@ -20,7 +20,7 @@ import pytest
 
 from adapter import errors
 from adapter.server.api import health
-from adapter.server.apimachinery import encoding, responses
+from adapter.server.apimachinery import encoding
 from adapter.server.evaluation.evaluation import Evaluated
 from rules import ruleset
 from rules.kinds import ApiGroup, ApiResource, GroupResource, Kinds
@@ -179,12 +179,7 @@ def _answered_at(case: dict) -> float:
     return datetime.fromisoformat(text).timestamp() if text else 0.0
 
 
-def _no_discovery(handler: responses.Handler) -> responses.Handler:
-    """Return `handler`: a guard that allows all requests, but not to read discovery."""
-    return handler
-
-
-async def _ours(case: dict, kinds, catalog, guard=_no_discovery) -> wired.Reply:
+async def _ours(case: dict, kinds, catalog, guard=wired.only_answers) -> wired.Reply:
     time = _answered_at(case)
     queue = ExternalValue(labels=QUEUE, value=Value(milli=20500, time=time, samples=1))
     evaluation = Prometheus(

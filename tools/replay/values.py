@@ -26,7 +26,8 @@ from adapter.cli.doctor import client, history
 from adapter.cli.doctor.history import Past
 from adapter.clients.prometheus import Prometheus
 from adapter.server.api.groups import custom, external
-from adapter.server.api.groups.group import AnyGroup, Backend, answer
+from adapter.server.api.groups.backend import Backend
+from adapter.server.api.groups.group import AnyGroup, answer
 from adapter.server.apimachinery import request_info
 from adapter.server.apimachinery.negotiation import UNCHANGED
 from adapter.server.evaluation.evaluation import Evaluation
@@ -101,7 +102,6 @@ class _Objects:
     """The objects of a case at one step."""
 
     def __init__(self, case: Case) -> None:
-        self.kinds = Kinds.builtin()
         self.case, self.step = case, 0
 
     async def names(
@@ -123,8 +123,8 @@ class _Objects:
     ) -> Mapping[str, Selector]:
         return {"web": selectors.parse("app=web")} if resource in WORKLOADS else {}
 
-    async def refresh(self) -> None:
-        pass
+    async def refresh(self) -> Kinds:
+        return Kinds.builtin()
 
 
 class Api:

@@ -20,7 +20,8 @@ from adapter import telemetry
 from adapter.clients import detection
 from adapter.clients.prometheus import Prometheus
 from adapter.server.api.groups import custom, external
-from adapter.server.api.groups.group import AnyGroup, Backend, Content
+from adapter.server.api.groups.backend import Backend
+from adapter.server.api.groups.group import AnyGroup, Content
 from adapter.server.apimachinery import request_info
 from adapter.server.apimachinery.request_info import RequestInfo
 from adapter.server.causes.collector import CauseCollector
@@ -91,6 +92,7 @@ async def connect(
     )
     backend = Backend(
         generation=relist.generation,
+        kinds=Kinds.builtin(),
         objects=_GivenObjects(),
         evaluation=Evaluation(
             clients[DEFAULT],
@@ -143,7 +145,7 @@ class LocalBackend:
     def is_namespaced(self, metric: str, resource: GroupResource) -> bool:
         """Return whether a metric of a resource, or else the resource, is below namespaces."""
         entry = self.server.generation.catalog.entry(resource, metric)
-        kind = self.server.objects.kinds.resolve(resource.resource, resource.group)
+        kind = self.server.kinds.resolve(resource.resource, resource.group)
         return (entry or kind).namespaced
 
     async def evaluate(

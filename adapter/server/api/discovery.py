@@ -15,9 +15,10 @@ from aiohttp import hdrs
 from adapter.server.api.encoded_answers import EncodedAnswers
 from adapter.server.api.groups import external
 from adapter.server.api.groups.group import AnyGroup, Content, Resource
-from adapter.server.apimachinery import encoding, negotiation, responses
+from adapter.server.apimachinery import encoding, negotiation
 from adapter.server.apimachinery.negotiation import Accepted, Transform
 from adapter.server.apimachinery.request_info import RequestInfo
+from adapter.server.apimachinery.responses import Answer
 from rules.query.catalog import Catalog
 
 _ROOT = "/apis"
@@ -66,7 +67,7 @@ class Discovery:
             return None
         return self._current().groups.get(path[len("/apis/") :].partition("/")[0])
 
-    async def answer(self, info: RequestInfo, headers: Mapping[str, str]) -> responses.Answer:
+    async def answer(self, info: RequestInfo, headers: Mapping[str, str]) -> Answer:
         """Return the document of one of `paths`. Raises ApiError (406).
 
         At `/apis` this is aggregated discovery, if the Accept header requests it.
@@ -75,14 +76,12 @@ class Discovery:
             accepted = negotiation.negotiate(headers.get(hdrs.ACCEPT, ""), frozenset(_AGGREGATED))
             if accepted is not None:
                 return await self._aggregated(
-                    responses.with_layout(accepted, info, headers), headers
+                    negotiation.with_layout(accepted, info, headers), headers
                 )
-        accepted = responses.negotiate(info, headers)
+        accepted = negotiation.of_request(info, headers)
         return await self._encoded(self._current(), info.path, accepted)
 
-    async def _aggregated(
-        self, accepted: Accepted, request_headers: Mapping[str, str]
-    ) -> responses.Answer:
+    async def _aggregated(self, accepted: Accepted, request_headers: Mapping[str, str]) -> Answer:
         """Return an APIGroupDiscoveryList, or 304 if the client has it."""
         snapshot = self._current()
         if not snapshot.etag:
@@ -95,7 +94,7 @@ class Discovery:
             hdrs.CACHE_CONTROL: "public",
         }
         if request_headers.get(hdrs.IF_NONE_MATCH) == snapshot.etag:
-            return responses.Answer(status=304, body=b"", content_type="", headers=headers)
+            return Answer(status=304, body=b"", content_type="", headers=headers)
         kind, group, version = accepted.transform
         content_type = f"{accepted.encoding};g={group};v={version};as={kind}"
         encoded = await self._encoded(snapshot, _ROOT, accepted)
@@ -112,9 +111,7 @@ class Discovery:
             self._snapshot = _Snapshot(groups, catalog, self._port, elsewhere)
         return self._snapshot
 
-    async def _encoded(
-        self, snapshot: _Snapshot, path: str, accepted: Accepted
-    ) -> responses.Answer:
+    async def _encoded(self, snapshot: _Snapshot, path: str, accepted: Accepted) -> Answer:
         catalog = snapshot.catalog
         is_list = accepted.transform.version or path in snapshot.resource_lists
         content = Content(

@@ -15,7 +15,8 @@ from typing import Any
 from adapter import bounds, errors
 from adapter.cache import LRUCache
 from adapter.server.api.groups import custom, external, question
-from adapter.server.api.groups.group import AnyGroup, Backend, Content
+from adapter.server.api.groups.backend import Backend
+from adapter.server.api.groups.group import AnyGroup, Content
 from adapter.server.apimachinery import encoding
 from adapter.server.apimachinery.negotiation import UNCHANGED
 from adapter.server.apimachinery.request_info import RequestInfo

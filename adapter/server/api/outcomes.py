@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 from adapter import errors
 from adapter.server.api.groups import group as groups
-from adapter.server.api.groups.group import AnyGroup, Backend, Content
+from adapter.server.api.groups.backend import Backend
+from adapter.server.api.groups.group import AnyGroup, Content
 from adapter.server.apimachinery.request_info import RequestInfo
 from rules.errors import SelectorError
 from rules.findings import Finding

@@ -8,7 +8,7 @@ clients can only read this document.
 from __future__ import annotations
 
 from adapter.server.api.groups import custom
-from adapter.server.api.groups.group import Backend, TeamRules
+from adapter.server.api.groups.backend import Backend, TeamRules
 from adapter.server.apimachinery import encoding
 from adapter.server.apimachinery.request_info import RequestInfo
 from adapter.server.apimachinery.responses import Answer

@@ -1,7 +1,6 @@
 """Content negotiation: which encoding and which form of an object an Accept header prefers.
 
-Pure. The encodings are in `apimachinery.encoding`, the 406 of a header that allows none in
-`apimachinery.responses`.
+Pure. The encodings are in `apimachinery.encoding`.
 
 https://github.com/kubernetes/apiserver/blob/master/pkg/endpoints/handlers/negotiation/negotiate.go
 """
@@ -13,8 +12,12 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from aiohttp import hdrs
+
 from adapter import bounds
+from adapter.errors import ApiError, bad_request
 from adapter.server.apimachinery.encoding import JSON, PRODUCED, PROTOBUF
+from adapter.server.apimachinery.request_info import RequestInfo
 
 MAX_ACCEPT = 4096
 """Characters of an Accept header; a longer one accepts nothing. Clients send less than 300, and
@@ -26,6 +29,8 @@ STREAMED: tuple[str, ...] = (JSON, PROTOBUF)
 """Media types that accept the parameter `stream=watch`. Nothing is streamed."""
 _MAX_TRANSFORMS_PER_HEADER = 4
 """Sets of transformations for which the same header is negotiated."""
+
+_HUMAN_CLIENTS = ("curl", "Wget", "Mozilla/5.0")
 
 _Clause = tuple[str, str, Mapping[str, str]]
 """Type, subtype and parameters of one clause of an Accept header."""
@@ -100,6 +105,45 @@ def negotiate(accept: str, transforms: frozenset[Transform] = ONLY_UNCHANGED) ->
                 pretty = produced == JSON and parameters.get("pretty") == "1"
                 return Accepted(encoding=produced, pretty=pretty, transform=transform)
     return None
+
+
+def of_request(
+    info: RequestInfo,
+    headers: Mapping[str, str],
+    transforms: frozenset[Transform] = ONLY_UNCHANGED,
+) -> Accepted:
+    """Return how to encode the answer. Raises ApiError (406) if nothing served is accepted.
+
+    `transforms` are the forms in which the object is served.
+    """
+    accepted = negotiate(headers.get(hdrs.ACCEPT, ""), transforms)
+    if accepted is None:
+        types = ", ".join(PRODUCED)
+        raise ApiError(
+            406,
+            f"only the following media types are accepted: {types}",
+            reason="NotAcceptable",
+        )
+    return with_layout(accepted, info, headers)
+
+
+def with_layout(accepted: Accepted, info: RequestInfo, headers: Mapping[str, str]) -> Accepted:
+    """Return `accepted`, indented if the URL says so or a person reads the answer."""
+    if accepted.pretty or accepted.encoding != JSON:
+        return accepted
+    pretty = info.pretty
+    if pretty is None:
+        pretty = headers.get(hdrs.USER_AGENT, "").startswith(_HUMAN_CLIENTS)
+    return accepted._replace(pretty=True) if pretty else accepted
+
+
+def check_length(headers: Mapping[str, str]) -> None:
+    """Raise ApiError (400) for an Accept header that is too long to negotiate."""
+    length = len(headers.get(hdrs.ACCEPT, ""))
+    if length > MAX_ACCEPT:
+        raise bad_request(
+            f"the Accept header has {length} characters; at most {MAX_ACCEPT} are accepted"
+        )
 
 
 def preferred(accept: str, media_types: Sequence[str]) -> str | None:

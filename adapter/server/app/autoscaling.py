@@ -10,7 +10,8 @@ from collections.abc import Callable
 from adapter import errors, telemetry
 from adapter.clients.watch_cache import Content, WatchCaches
 from adapter.server.api.discovery import Discovery
-from adapter.server.api.groups.group import Backend
+from adapter.server.api.groups import custom
+from adapter.server.api.groups.backend import Backend
 from adapter.server.api.outcomes import Outcomes
 from adapter.server.apimachinery.request_info import RequestInfo
 from adapter.server.app.cluster import Watched
@@ -40,11 +41,12 @@ def start(
     limits = host.settings.limited.limits
 
     async def ask(info: RequestInfo) -> None:
-        present, loop = backend().of(info.namespace), asyncio.get_running_loop()
+        present, loop = backend(), asyncio.get_running_loop()
         group = discovery.group(info.path)
         if group is None:
             return
-        info = group.to_object_scope(info, present.objects.kinds)
+        info = custom.to_object_scope(info, present.kinds)
+        present = present.of(info.namespace)
         with contextlib.suppress(errors.ApiError, TimeoutError):
             async with asyncio.timeout(_TIMEOUT):
                 await outcomes.answer(group, info, present, deadline=loop.time() + _TIMEOUT)
@@ -66,7 +68,7 @@ def start(
     autoscalers = Autoscalers(
         hpas=hpas,
         workloads=watched.workloads,
-        kinds=lambda: backend().objects.kinds,
+        kinds=lambda: backend().kinds,
         outcomes=outcomes,
         ask=ask,
         is_served=is_served,

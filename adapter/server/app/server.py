@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import gc
 import logging
 import ssl
@@ -21,7 +20,8 @@ from adapter.server.api import health, router
 from adapter.server.api.discovery import Discovery
 from adapter.server.api.encoded_answers import EncodedAnswers
 from adapter.server.api.explain import Explainer
-from adapter.server.api.groups.group import AnyGroup, Backend, Questions
+from adapter.server.api.groups.backend import Backend, Questions
+from adapter.server.api.groups.group import AnyGroup
 from adapter.server.api.openapi import OpenApi
 from adapter.server.api.outcomes import Outcomes
 from adapter.server.apimachinery.heads import Heads
@@ -34,7 +34,6 @@ from adapter.server.cluster.manifests import FileObjects
 from adapter.server.cluster.objects import ClusterObjects
 from adapter.server.http import server
 from adapter.server.http.connection import Serve
-from adapter.server.series.generation import Generation
 from adapter.settings import Settings
 from rules.metrics_apis import APIS
 from rules.teams import SOURCE
@@ -98,24 +97,32 @@ def _backend(
     fallback: ExternalMetrics | None,
     team_rules: Teams | None,
 ) -> Callable[[], Backend]:
-    """Return the function that returns what requests use: a new object for each generation."""
+    """Return the function that returns what requests use.
+
+    It is the same object as long as the generation and the kinds are the same.
+    """
     questions = Questions()
     host.lookups.add("questions", questions.cache)
+    present: Backend | None = None
 
-    @functools.lru_cache(maxsize=1)
-    def of(generation: Generation) -> Backend:
-        return Backend(
-            generation=generation,
-            objects=objects,
-            evaluation=values.evaluation,
-            collector=values.collector,
-            questions=questions,
-            fallback=fallback,
-            team_rules=team_rules.reports if team_rules else None,
-            errors_for_empty_lists=host.settings.serving.errors_for_empty_lists,
-        )
+    def read() -> Backend:
+        nonlocal present
+        generation, kinds = values.relist.generation, objects.kinds
+        if present is None or present.generation is not generation or present.kinds is not kinds:
+            present = Backend(
+                generation=generation,
+                kinds=kinds,
+                objects=objects,
+                evaluation=values.evaluation,
+                collector=values.collector,
+                questions=questions,
+                fallback=fallback,
+                team_rules=team_rules.reports if team_rules else None,
+                errors_for_empty_lists=host.settings.serving.errors_for_empty_lists,
+            )
+        return present
 
-    return lambda: of(values.relist.generation)
+    return read
 
 
 def _api(

@@ -14,18 +14,18 @@ from dataclasses import dataclass
 
 from adapter import bounds, errors
 from adapter.cache import LRUCache
-from adapter.server.apimachinery import responses
-from adapter.server.apimachinery.call import Call
 from adapter.server.apimachinery.heads import Head
 from adapter.server.apimachinery.request_info import RequestInfo
 from adapter.server.auth import request_headers
 from adapter.server.auth.attributes import Attributes, authorizer_attributes
 from adapter.server.auth.authentication import Authenticator
 from adapter.server.auth.authorization import MASTERS, Authorizer
+from adapter.server.auth.caller import Caller
 from adapter.server.auth.impersonation import impersonate
 from adapter.server.auth.in_flight import MaxInFlight
 from adapter.server.auth.peer import Peers
 from adapter.server.auth.user import User
+from adapter.server.http.request import Request
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ _MAX_REVIEWS = 32
 
 
 class Guard:
-    """Filters that wrap the handler of all requests."""
+    """Filters of all requests."""
 
     def __init__(
         self,
@@ -63,19 +63,13 @@ class Guard:
         self._reviews: dict[Attributes, asyncio.Task[bool]] = {}
         """Those for which no request waits."""
 
-    def __call__(self, respond: responses.Handler) -> responses.Handler:
-        """Return `respond` behind the filters; it raises ApiError for rejected requests."""
-
-        async def guarded(call: Call) -> responses.Answer:
-            peer = self.peers.get(call.request.client)
-            user = await self._authenticator.authenticate(peer, call.head)
-            attributes = await self._authorizer_attributes(call.head, user, call.info)
-            await self._authorizer.authorize(attributes, target=call.request.target)
-            with self._in_flight(attributes):
-                caller = _AuthorizedCaller(self, attributes.user)
-                return await respond(Call(call.request, call.head, call.info, caller))
-
-        return guarded
+    async def __call__(self, request: Request, head: Head, info: RequestInfo) -> Caller:
+        """Return the caller of a request, whose meaning is `info`. Raises ApiError."""
+        peer = self.peers.get(request.client)
+        user = await self._authenticator.authenticate(peer, head)
+        attributes = await self._authorizer_attributes(head, user, info)
+        await self._authorizer.authorize(attributes, target=request.target)
+        return _AuthorizedCaller(self, attributes.user, self._in_flight(attributes))
 
     async def _authorizer_attributes(self, head: Head, user: User, info: RequestInfo) -> Attributes:
         """Return the attributes of the request, by the user that `user` impersonates, if any."""
@@ -139,6 +133,7 @@ class _AuthorizedCaller:
 
     guard: Guard
     user: User
+    slot: contextlib.AbstractContextManager[None]
 
     async def may_read(self, path: str) -> bool:
         return await self.guard.can_read(self.user, path)

@@ -143,8 +143,9 @@ class FileObjects:
         """Return the workloads of a namespace by name, each with the selector of its pods."""
         return self._selectors[resource].of(namespace)
 
-    async def refresh(self) -> None:
-        """Do nothing: the files are read only once."""
+    async def refresh(self) -> Kinds:
+        """Return the kinds: the files are read only once."""
+        return self.kinds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -194,14 +194,15 @@ class ClusterObjects:
             return {}
         return await self._workloads.of(await self._kind(resource), namespace)
 
-    async def refresh(self) -> None:
-        """Discover the kinds again, unless that was done within the last 30 s."""
+    async def refresh(self) -> Kinds:
+        """Return the kinds, discovered anew unless that was done within the last 30 s."""
         async with self._discovering:
             if (
                 self._started_at is None
                 or self._monotonic() - self._started_at >= _MIN_REFRESH_INTERVAL
             ):
                 await self._discover()
+        return self.kinds
 
     async def run(self) -> None:
         """Discover the kinds periodically; log failures and retry them with backoff."""

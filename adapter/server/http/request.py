@@ -54,6 +54,11 @@ class Request:
         """When the request times out, in the event loop's time; the connection sets it first."""
         self.timed_out = False
 
+    @property
+    def printable_target(self) -> str:
+        """The target for the log: ASCII, at most 500 characters before escaping."""
+        return self.target[:500].encode("ascii", "backslashreplace").decode()
+
     def set_timeout(self, seconds: float) -> None:
         """Cancel the handler in `seconds`."""
         self.deadline = self.client.set_timeout(seconds)

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 from adapter.errors import BackendError
 from adapter.server.api.groups import question
-from adapter.server.api.groups.group import Backend, Content, Resource
+from adapter.server.api.groups.backend import Backend
+from adapter.server.api.groups.group import Content, Resource
 from adapter.server.api.groups.question import ALL, NAMESPACE_METRICS, Question, Target, not_found
 from adapter.server.apimachinery import encoding, negotiation
 from adapter.server.apimachinery.request_info import RequestInfo
@@ -75,14 +76,16 @@ def routes(segments: Sequence[str]) -> bool:
 
 
 def to_object_scope(info: RequestInfo, kinds: Kinds) -> RequestInfo:
-    """Return `info` without its namespace if it names a cluster-scoped object.
+    """Return `info` without its namespace if it is of this group and names a cluster-scoped object.
 
     The HPA controller asks for `namespaces/NS/nodes/NAME/METRIC`. Without the namespace, the access
     review is at cluster scope: rights in NS say nothing about nodes. A request for `*` keeps the
     namespace and gets a 404. So does one for namespaces, whose route is
     `namespaces/NS/metrics/METRIC`.
     """
-    if not info.namespace or len(info.parts) != 3 or info.name in {"", ALL}:
+    if info.group != API.name or not info.namespace or len(info.parts) != 3:
+        return info
+    if info.name in {"", ALL}:
         return info
     resource, _, group = info.resource.partition(".")
     try:

@@ -15,7 +15,8 @@ from functools import partial
 from adapter import errors
 from adapter.errors import ApiError, BackendError, NotInstantError
 from adapter.server.api.groups import options
-from adapter.server.api.groups.group import Backend, Content, Resource
+from adapter.server.api.groups.backend import Backend
+from adapter.server.api.groups.group import Content, Resource
 from adapter.server.apimachinery import encoding, negotiation
 from adapter.server.apimachinery.request_info import RequestInfo
 from adapter.server.causes import failures
@@ -25,7 +26,6 @@ from rules.causes import missing
 from rules.causes.wording import printable
 from rules.errors import PlanError
 from rules.findings import Finding
-from rules.kinds import Kinds
 from rules.names import is_namespace
 from rules.query import plan as plans
 from rules.query.aggregate import ExternalValue
@@ -58,11 +58,6 @@ class Requested:
 def routes(segments: Sequence[str]) -> bool:
     """Return whether the path is `namespaces/NS/METRIC`."""
     return len(segments) == 3 and segments[0] == "namespaces"
-
-
-def to_object_scope(info: RequestInfo, kinds: Kinds) -> RequestInfo:  # noqa: ARG001 - see Group
-    """Return `info`: external metrics describe no objects."""
-    return info
 
 
 def resources(catalog: Catalog) -> Sequence[Resource]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from adapter import errors
 from adapter.errors import ApiError, BackendError
 from adapter.server.api.groups import options
-from adapter.server.api.groups.group import Backend
+from adapter.server.api.groups.backend import Backend
 from adapter.server.apimachinery.request_info import RequestInfo
 from rules.causes import missing
 from rules.causes.wording import printable
@@ -73,7 +73,7 @@ class Question:
 
 async def resolve(info: RequestInfo, backend: Backend) -> Question:
     """Return what `info` asks for. Raises ApiError."""
-    cached = backend.questions.under(backend.generation.catalog, backend.objects.kinds).get(info)
+    cached = backend.questions.under(backend.generation.catalog, backend.kinds).get(info)
     if isinstance(cached, Question):
         return cached
     target = target_of(info)
@@ -138,15 +138,14 @@ def _metric_selector(info: RequestInfo) -> Selector:
 
 async def _resolve_kind(target: Target, backend: Backend) -> tuple[Kinds, Kind]:
     """Return the target's kind and the snapshot it is from; a miss starts a discovery."""
-    kinds = backend.objects.kinds
+    kinds = backend.kinds
     try:
         return kinds, kinds.resolve(target.resource, target.group)
     except UnknownResourceError:
         try:
-            await backend.objects.refresh()
+            kinds = await backend.objects.refresh()
         except BackendError as error:
             log.warning("API discovery failed, new custom resources stay unknown: %s", error)
-    kinds = backend.objects.kinds
     try:
         return kinds, kinds.resolve(target.resource, target.group)
     except UnknownResourceError as error:

@@ -15,7 +15,8 @@ from functools import partial
 from adapter import errors
 from adapter.errors import ApiError, BackendError
 from adapter.server.api.groups import options, resource_documents
-from adapter.server.api.groups.group import Backend, Content, Resource
+from adapter.server.api.groups.backend import Backend
+from adapter.server.api.groups.group import Content, Resource
 from adapter.server.api.groups.resource_documents import Measured
 from adapter.server.apimachinery import negotiation
 from adapter.server.apimachinery.encoding import Document
@@ -28,7 +29,7 @@ from rules import metrics_apis
 from rules.causes import missing
 from rules.causes.wording import printable
 from rules.findings import Finding
-from rules.kinds import NODES, PODS, GroupResource, Kinds
+from rules.kinds import NODES, PODS, GroupResource
 from rules.query import resource
 from rules.query.catalog import Catalog
 from rules.query.plan import Plan
@@ -66,11 +67,6 @@ def routes(segments: Sequence[str]) -> bool:
     if segments[:1] == ("namespaces",):
         return len(segments) in (3, 4) and segments[2] == "pods"
     return segments == ("pods",) or (len(segments) in (1, 2) and segments[0] == "nodes")
-
-
-def to_object_scope(info: RequestInfo, kinds: Kinds) -> RequestInfo:  # noqa: ARG001 - see Group
-    """Return `info`: no route has nodes below a namespace."""
-    return info
 
 
 def resources(catalog: Catalog) -> Sequence[Resource]:  # noqa: ARG001 - see Group

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import json
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -231,16 +230,13 @@ def collecting(query: Any) -> CauseCollector:
 def deciding(*, may_read: bool) -> Callable[[Any], Any]:
     """Return filters whose caller may read the metric, and discovery if `may_read`."""
 
-    def guard(respond: Any) -> Any:
-        async def answer(call: Any) -> Any:
-            async def can_read(path: str) -> bool:
-                assert path == GROUP
-                return may_read
+    class Caller(wired.Nobody):
+        async def may_read(self, path: str) -> bool:
+            assert path == GROUP
+            return may_read
 
-            caller = SimpleNamespace(may_read=can_read)
-            return await respond(dataclasses.replace(call, caller=caller))
-
-        return answer
+    async def guard(*_: object) -> Caller:
+        return Caller()
 
     return guard
 

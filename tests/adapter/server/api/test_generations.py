@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry
 from adapter import errors, telemetry
 from adapter.clients.prometheus_result import QueryResult, Reduce
 from adapter.server.api import discovery, groups, health, router
-from adapter.server.api.groups.group import Backend, Questions
+from adapter.server.api.groups.backend import Backend, Questions
 from adapter.server.api.openapi import OpenApi
 from adapter.server.causes.collector import CauseCollector
 from adapter.server.causes.evidence import Probes
@@ -104,6 +104,7 @@ class Parts:
             ),
             backend=lambda: Backend(
                 generation=self.relist.generation,
+                kinds=self.kinds,
                 objects=objects,
                 evaluation=self.evaluation,
                 collector=self.collector,

@@ -22,7 +22,7 @@ from adapter.clients.confinement import Confinement
 from adapter.clients.prometheus import Prometheus
 from adapter.server.api import discovery, groups, health, router
 from adapter.server.api.explain import Explainer
-from adapter.server.api.groups.group import Backend
+from adapter.server.api.groups.backend import Backend
 from adapter.server.api.openapi import OpenApi
 from adapter.server.causes.collector import CauseCollector
 from adapter.server.causes.evidence import Probes
@@ -226,6 +226,7 @@ async def serving(
     evaluation = Evaluation(cluster, metrics=metrics, sources=sources, clock=clock)
     backend = Backend(
         generation=relist.generation,
+        kinds=kinds,
         objects=wired.Objects(kinds, {(PODS, "default"): {"a": {}, "b": {}}}),
         evaluation=evaluation,
         collector=CauseCollector(

@@ -14,8 +14,9 @@ import hypothesis
 
 from adapter.errors import ApiError
 from adapter.server.api import discovery, groups
-from adapter.server.api.groups import external
-from adapter.server.api.groups.group import Backend, answer
+from adapter.server.api.groups import custom, external
+from adapter.server.api.groups.backend import Backend
+from adapter.server.api.groups.group import answer
 from adapter.server.api.openapi import OpenApi
 from adapter.server.apimachinery import request_info
 from adapter.server.auth.attributes import authorizer_attributes
@@ -107,6 +108,7 @@ class Reads:
         self.catalog = catalogs.build(compiled, listings, self.kinds)
         self.backend = Backend(
             generation=wired.generation(self.catalog),
+            kinds=self.kinds,
             objects=self,
             evaluation=self,
             collector=wired.CauseCollector(),
@@ -120,7 +122,7 @@ class Reads:
         return True
 
     async def refresh(self):
-        return None
+        return self.kinds
 
     async def values(self, plan, **more):
         self.read.add(("values", plan.resource, plan.namespace, plan.names, plan.metric))
@@ -200,7 +202,7 @@ def test_what_is_read_is_what_was_reviewed():
         if group is None or info.path in documents:
             assert not info.is_resource_request or info.path not in documents, path
             continue
-        info = group.to_object_scope(info, reads.kinds)
+        info = custom.to_object_scope(info, reads.kinds)
         if info.version not in group.API.versions or not group.routes(info.below_version):
             continue
         attributes = authorizer_attributes(JANE, info)

@@ -8,12 +8,13 @@ import json
 import logging
 import threading
 import uuid
+from types import SimpleNamespace
 
 import pytest
 from prometheus_client import CollectorRegistry
 
 from adapter import errors, telemetry
-from adapter.server.apimachinery import encoding, responses
+from adapter.server.apimachinery import encoding, middleware, negotiation, responses
 from adapter.server.apimachinery.responses import Answer
 from rules.causes import warning_header
 from rules.causes.reasons import Reason
@@ -25,11 +26,11 @@ from tests.adapter import wired
 def handler(result):
     """Return a handler that returns or raises `result`."""
 
-    async def handle(call):
+    async def handle(request, head):
         if isinstance(result, BaseException):
             raise result
         if isinstance(result, dict):
-            accepted = responses.negotiate(call.info, call.request.headers)
+            accepted = negotiation.of_request(head.info, request.headers)
             body = encoding.encode(result, accepted.encoding, pretty=accepted.pretty)
             return responses.Answer(body=body, content_type=accepted.encoding)
         return result
@@ -38,7 +39,7 @@ def handler(result):
 
 
 async def reply(result, target="/apis/x", headers=None, **options):
-    async with wired.listening(responses.error_middleware(handler(result), **options)) as port:
+    async with wired.listening(middleware.serving(handler(result), **options)) as port:
         return await wired.fetch(port, target, headers=headers)
 
 
@@ -190,7 +191,7 @@ async def test_errors_are_sent_in_the_accepted_encoding(encoded, start, query):
 
 
 async def test_answers_are_logged_with_their_media_type_and_client_when_debugging(caplog):
-    with caplog.at_level(logging.DEBUG, logger=responses.__name__):
+    with caplog.at_level(logging.DEBUG, logger=middleware.__name__):
         await reply({"a": 1}, headers={"Accept": encoding.YAML, "User-Agent": "hpa/1"})
 
     assert "GET /apis/x from hpa/1: 200 application/yaml" in caplog.messages
@@ -210,13 +211,13 @@ async def test_errors_are_sent_as_json_even_if_no_encoding_is_accepted(accept):
 async def test_a_timeout_cancels_the_handler_and_is_answered_like_the_original(timeout, query):
     cancelled = asyncio.Event()
 
-    async def hang(call):
+    async def hang(*_):
         try:
             await asyncio.sleep(30)
         finally:
             cancelled.set()
 
-    async with wired.listening(responses.error_middleware(hang, timeout=timeout)) as port:
+    async with wired.listening(middleware.serving(hang, timeout=timeout)) as port:
         got = await wired.fetch(port, f"/apis?{query}")
 
     assert (got.status, got.headers["Content-Type"]) == (504, "text/plain; charset=utf-8")
@@ -279,12 +280,16 @@ async def test_a_long_body_is_compressed_once_in_a_thread(monkeypatch):
     original = gzip.compress
     monkeypatch.setattr(gzip, "compress", compress)
     compressor, body = responses.Compressor(), b"x" * (128 * 1024 + 1)
+    request = SimpleNamespace(headers={"Accept-Encoding": "gzip"})
 
-    first, second = await asyncio.gather(compressor.compress(body), compressor.compress(body))
+    async def compressed(body):
+        return (await compressor.compress(Answer(body=body, gzip_threshold=0), request)).body
+
+    first, second = await asyncio.gather(compressed(body), compressed(body))
 
     assert gzip.decompress(first) == body
-    assert first is second is await compressor.compress(body)
-    assert await compressor.compress(b"short")
+    assert first is second is await compressed(body)
+    assert await compressed(b"short")
     assert [each is threading.main_thread() for each in threads] == [False, True]
 
 
@@ -300,9 +305,7 @@ async def test_a_malformed_url_gets_a_bare_400_and_one_log_line(caplog):
 
 
 async def test_answers_close_their_connection_during_shutdown():
-    async with wired.listening(
-        responses.error_middleware(handler({}), closing=lambda: True)
-    ) as port:
+    async with wired.listening(middleware.serving(handler({}), closing=lambda: True)) as port:
         got = await wired.send(port, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
 
     assert got.headers["Connection"] == "close"
@@ -441,7 +444,7 @@ async def test_requests_are_counted_by_verb_api_scope_and_code():
 async def test_clients_cannot_add_label_values():
     registry = CollectorRegistry()
     meter = telemetry.RequestMetrics(registry, {(GROUP, "v1beta1")})
-    serve = responses.error_middleware(handler({}), meter=meter)
+    serve = middleware.serving(handler({}), meter=meter)
     async with wired.listening(serve) as port:
         for number in range(20):
             await wired.fetch(port, f"/apis/group-{number}/v1/pods/a")
@@ -459,7 +462,7 @@ async def test_requests_in_flight_are_counted_until_they_end():
     meter = telemetry.RequestMetrics(registry)
     inside, go_on = asyncio.Event(), asyncio.Event()
 
-    async def wait(call):
+    async def wait(*_):
         inside.set()
         await go_on.wait()
         return Answer(body=b"")
@@ -470,7 +473,7 @@ async def test_requests_in_flight_are_counted_until_they_end():
             for kind in ("readOnly", "mutating")
         ]
 
-    async with wired.listening(responses.error_middleware(wait, meter=meter)) as port:
+    async with wired.listening(middleware.serving(wait, meter=meter)) as port:
         request = asyncio.create_task(wired.fetch(port, "/apis/x", method="POST"))
         await inside.wait()
         assert in_flight() == [0, 1]

@@ -13,7 +13,7 @@ import aiohttp
 import pytest
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from adapter.server.apimachinery import responses
+from adapter.server.apimachinery import middleware, responses
 from adapter.server.auth import authentication, authorization, filters, tokens
 from adapter.server.auth.trust import RequestHeaderConfig, Trust
 from adapter.server.http.server import Listener
@@ -68,13 +68,14 @@ class Server:
         self.set_trust(CLIENT_CA, PROXY_CA)
         authenticator = authentication.Authenticator(lambda: self.trust, tokens.TokenReviews(api))
         authorizer = authorization.Authorizer(api, allowed_ttl=0, denied_ttl=0)
-        self.respond = filters.Guard(authenticator, authorizer)(self.welcome)
+        self.guard = filters.Guard(authenticator, authorizer)
 
     def set_trust(self, client_ca, proxy_ca):
         self.trust = Trust(client_cas=client_ca.pem, proxy_cas=proxy_ca.pem, headers=HEADERS)
         self.tls.request_client_certs((self.trust.client_cas, self.trust.proxy_cas))
 
-    async def welcome(self, call):
+    async def welcome(self, request, head):
+        await self.guard(request, head, head.info)
         return responses.Answer(body=b"welcome", content_type="text/plain")
 
 
@@ -95,7 +96,7 @@ async def cluster():
 @pytest.fixture
 async def server(api):
     server = Server(ReloadingContext(SERVING), api)
-    serve = responses.error_middleware(server.respond)
+    serve = middleware.serving(server.welcome)
     listener = Listener(serve, "127.0.0.1", 0, ssl_context=server.tls.context)
     listener.start()
     server.port = listener.port

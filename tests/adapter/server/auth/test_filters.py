@@ -6,8 +6,10 @@ import logging
 
 import pytest
 
-from adapter.server.apimachinery import responses
+from adapter.server.api import health
+from adapter.server.apimachinery import middleware
 from adapter.server.apimachinery.heads import Heads
+from adapter.server.apimachinery.responses import Answer
 from adapter.server.auth import authentication, authorization, filters, tokens, trust
 from adapter.server.auth.in_flight import WaitingForReview
 from rules.kinds import Kinds
@@ -43,8 +45,11 @@ def build_guard(api, *, waiting=None, **limits):
     return filters.Guard(authenticator, authorization.Authorizer(api, waiting=waiting), **limits)
 
 
+GATE = "/readyz/gate"
+
+
 class Gate:
-    """Blocks requests behind the filters until it is opened."""
+    """Health check that blocks its requests until it is opened."""
 
     def __init__(self):
         self.reached = asyncio.Event()
@@ -60,19 +65,13 @@ class Gate:
 
 
 def build_router(api, *, gate=None, guard=None, heads=None, **limits):
-    guard = guard or build_guard(api, **limits)
-
-    def guard_and_gate(respond):
-        async def answer(call):
-            if gate is not None:
-                await gate.pass_through()
-            return await respond(call)
-
-        return guard(answer)
-
-    objects = wired.Objects(Kinds.builtin(), {})
     return wired.build_router(
-        Catalog.empty(), objects, wired.Evaluation({}), guard=guard_and_gate, heads=heads
+        Catalog.empty(),
+        wired.Objects(Kinds.builtin(), {}),
+        wired.Evaluation({}),
+        guard=guard or build_guard(api, **limits),
+        heads=heads,
+        ready=[health.Check(name="gate", run=gate.pass_through)] if gate else (),
     )
 
 
@@ -291,7 +290,7 @@ async def test_a_refused_impersonation_does_not_fall_back_to_the_requester(port,
 async def test_a_request_above_the_limit_is_a_429(api):
     gate = Gate()
     async with wired.listening(build_router(api, gate=gate, max_read_only=1)) as port:
-        first = asyncio.create_task(wired.fetch(port, "/version"))
+        first = asyncio.create_task(wired.fetch(port, GATE))
         await gate.reached.wait()
 
         second = await wired.fetch(port, "/healthz")
@@ -309,10 +308,10 @@ async def test_a_request_above_the_limit_is_a_429(api):
 async def test_system_masters_are_served_above_the_limit(api):
     gate = Gate()
     async with wired.listening(build_router(api, gate=gate, max_read_only=1)) as port:
-        first = asyncio.create_task(wired.fetch(port, "/version"))
+        first = asyncio.create_task(wired.fetch(port, GATE))
         await gate.reached.wait()
         gate.reached.clear()
-        above = asyncio.create_task(wired.fetch(port, "/version", headers=ROOT))
+        above = asyncio.create_task(wired.fetch(port, GATE, headers=ROOT))
         await gate.reached.wait()
         gate.opened.set()
 
@@ -347,7 +346,7 @@ async def test_a_403_releases_its_slot(api, cluster):
 async def test_a_timeout_releases_its_slot(api):
     gate = Gate()
     async with wired.listening(build_router(api, gate=gate, max_read_only=1)) as port:
-        assert (await wired.fetch(port, "/version?timeout=300ms")).status == 504
+        assert (await wired.fetch(port, f"{GATE}?timeout=300ms")).status == 504
         gate.opened.set()
         assert (await wired.fetch(port, "/version")).status == 200
 
@@ -356,7 +355,7 @@ async def test_a_closed_connection_releases_its_slot(api):
     gate = Gate()
     async with wired.listening(build_router(api, gate=gate, max_read_only=1)) as port:
         _, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(b"GET /version HTTP/1.1\r\nHost: x\r\n\r\n")
+        writer.write(b"GET /readyz/gate HTTP/1.1\r\nHost: x\r\n\r\n")
         await gate.reached.wait()
         writer.close()
         await writer.wait_closed()
@@ -549,12 +548,13 @@ async def test_a_200_costs_one_review(port, cluster):
 async def reading(api):
     """A function that sends a request and returns whether its user is known to read discovery."""
 
-    async def respond(call):
-        known = call.caller.is_known_to_read(DISCOVERY)
-        return responses.Answer(body=str(known).encode())
+    guard = build_guard(api)
 
-    handler = responses.error_middleware(build_guard(api)(respond))
-    async with wired.listening(handler) as port:
+    async def respond(request, head):
+        caller = await guard(request, head, head.info)
+        return Answer(body=str(caller.is_known_to_read(DISCOVERY)).encode())
+
+    async with wired.listening(middleware.serving(respond)) as port:
 
         async def read(headers=JANE):
             return (await wired.fetch(port, "/healthz", headers=headers)).body == b"True"

@@ -17,7 +17,7 @@ from hypothesis import event, example, given
 from hypothesis import strategies as st
 
 from adapter import errors
-from adapter.server.apimachinery import responses
+from adapter.server.apimachinery import middleware, responses
 from adapter.server.auth.authentication import Authenticator
 from adapter.server.auth.authorization import Authorizer
 from adapter.server.auth.filters import Guard
@@ -315,11 +315,13 @@ class Server:
             Authenticator(lambda: TRUST, reviews, clock=NOW.timestamp)
         )
 
-        async def welcome(call):
+        guard = Guard(self.authenticator, Authorizer(FakeApi()))
+
+        async def welcome(request, head):
+            await guard(request, head, head.info)
             return responses.Answer(body=b"welcome", content_type="text/plain")
 
-        respond = Guard(self.authenticator, Authorizer(FakeApi()))(welcome)
-        serve = responses.error_middleware(respond)
+        serve = middleware.serving(welcome)
         self.listener = Listener(
             serve, "127.0.0.1", 0, ssl_context=tls.context, shutdown_seconds=0.1
         )

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from adapter.server.apimachinery import responses
+from adapter.server.apimachinery import middleware, responses
 from adapter.server.http import connection, server
 from adapter.server.tls import context as tls
 from certs.issue import issue_temporary
@@ -230,11 +230,11 @@ class Paused(asyncio.Protocol):
 async def test_shutdown_waits_until_a_response_is_received():
     answered = asyncio.Event()
 
-    async def respond(call):
+    async def respond(*_):
         answered.set()
         return responses.Answer(body=b"x" * 50_000)
 
-    async with listening(handler=responses.error_middleware(respond)) as (port, listener):
+    async with listening(handler=middleware.serving(respond)) as (port, listener):
         loop = asyncio.get_running_loop()
         _, client = await loop.create_connection(Paused, "127.0.0.1", port, ssl=client_context())
         await answered.wait()

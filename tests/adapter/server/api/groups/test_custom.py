@@ -9,7 +9,7 @@ import pytest
 
 from adapter import errors
 from adapter.server.api.groups import custom, group, question
-from adapter.server.api.groups.group import Backend
+from adapter.server.api.groups.backend import Backend
 from adapter.server.apimachinery import request_info
 from adapter.server.apimachinery.negotiation import UNCHANGED
 from rules import ruleset
@@ -102,6 +102,7 @@ def backend(objects, evaluation, collector):
     catalog = catalogs.build(compiled, listings, objects.kinds)
     return Backend(
         generation=wired.generation(catalog),
+        kinds=objects.kinds,
         objects=objects,
         evaluation=evaluation,
         collector=collector,
@@ -111,7 +112,7 @@ def backend(objects, evaluation, collector):
 async def answer(backend, path, query="", version="v1beta2"):
     info = request_info.parse(f"/apis/custom.metrics.k8s.io/{version}{path}", query)
     assert custom.routes(info.below_version)
-    info = custom.to_object_scope(info, backend.objects.kinds)
+    info = custom.to_object_scope(info, backend.kinds)
     deadline = asyncio.get_running_loop().time() + 60
     return (await group.answer(custom, info, backend, deadline=deadline)).build(UNCHANGED)
 
@@ -146,7 +147,7 @@ async def test_questions_of_a_team_and_of_others_are_remembered_together(backend
 
 
 @pytest.mark.parametrize("changed", ["catalog", "kinds"])
-async def test_no_question_keeps_an_old_snapshot(backend, objects, changed):
+async def test_no_question_keeps_an_old_snapshot(backend, changed):
     infos = [info_of("/namespaces/default/pods/a/gpu_util") for _ in range(5)]
     catalog = backend.generation.catalog
 
@@ -155,7 +156,7 @@ async def test_no_question_keeps_an_old_snapshot(backend, objects, changed):
             catalog = dataclasses.replace(catalog)
             backend = dataclasses.replace(backend, generation=wired.generation(catalog))
         else:
-            objects.kinds = Kinds.of(KINDS.groups)
+            backend = dataclasses.replace(backend, kinds=Kinds.of(KINDS.groups))
         await question.resolve(info, backend)
 
     assert len(backend.questions.cache) == 1
@@ -497,8 +498,8 @@ async def test_a_failed_list_is_an_internal_error(backend, objects, path, messag
     assert error.__cause__ is not None
 
 
-async def test_an_unknown_kind_is_discovered(backend, objects):
-    objects.discovered, objects.kinds = objects.kinds, Kinds.of(())
+async def test_an_unknown_kind_is_discovered(backend):
+    backend = dataclasses.replace(backend, kinds=Kinds.of(()))
 
     document = await answer(backend, "/namespaces/default/pods/*/gpu_util")
 
@@ -506,7 +507,8 @@ async def test_an_unknown_kind_is_discovered(backend, objects):
 
 
 async def test_a_kind_stays_unknown_if_discovery_fails(backend, objects, caplog):
-    objects.kinds, objects.failure = Kinds.of(()), errors.Unreachable("no route")
+    backend = dataclasses.replace(backend, kinds=Kinds.of(()))
+    objects.failure = errors.Unreachable("no route")
 
     error = await error_of(backend, "/namespaces/default/pods/a/gpu_util")
 
