@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import posixpath
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from rules.document import config, nodes
 from rules.document.yaml import MappingNode, Scalar
@@ -32,7 +33,7 @@ class RulesPart:
 class HelmValues:
     """Values of the prometheus-adapter chart."""
 
-    title: str
+    title = "Helm values"
     file: str
     path: str
     """Where they are in the values of a parent chart; empty without one."""
@@ -43,9 +44,13 @@ class HelmValues:
 class Manifest:
     """A Kubernetes object in a file."""
 
-    title: str
     file: str
     node: MappingNode
+
+    @property
+    def title(self) -> str:
+        """Kind, namespace and name of the object."""
+        return nodes.title(self.node)
 
     @property
     def kind(self) -> str:
@@ -132,11 +137,8 @@ def merged(parts: Iterable[Found]) -> Found:
     """Return everything that was found in the parts."""
     every = tuple(parts)
     return Found(
-        rules=tuple(each for part in every for each in part.rules),
-        arguments=tuple(each for part in every for each in part.arguments),
-        config_maps=tuple(each for part in every for each in part.config_maps),
-        targets=tuple(each for part in every for each in part.targets),
-        values=tuple(each for part in every for each in part.values),
-        manifests=tuple(each for part in every for each in part.manifests),
-        problems=tuple(each for part in every for each in part.problems),
+        **{
+            each.name: tuple(itertools.chain.from_iterable(getattr(p, each.name) for p in every))
+            for each in fields(Found)
+        }
     )

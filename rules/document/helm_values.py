@@ -75,7 +75,7 @@ def parse(values: MappingNode, path: str, file: str) -> Found:
         message = "replaces the rules of these values, which have no effect: check the ConfigMap"
         node = rules.entries["existing"].value
         record.report(State.WARNING, "rules.existing", node, message)
-    title = "Helm values"
+    title = HelmValues.title
     part = RulesPart(
         title=title, file=file, line=rules.line, parsed=(parsed[0], tuple(problems)), node=rules
     )
@@ -90,7 +90,7 @@ def parse(values: MappingNode, path: str, file: str) -> Found:
     return Found(
         rules=(part,),
         arguments=(flags,) if arguments else (),
-        values=(HelmValues(title=title, file=file, path=path, node=values),),
+        values=(HelmValues(file=file, path=path, node=values),),
     )
 
 

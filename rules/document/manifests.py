@@ -29,8 +29,8 @@ def find(content: bytes, *, file: str) -> Found | None:
     documents = [each for node in loaded for each in _flat(node)]
     if any(nodes.text(each, "kind") and nodes.text(each, "apiVersion") for each in documents):
         found = merged(_manifest(each, file) for each in documents)
-        every = (Manifest(title=nodes.title(each), file=file, node=each) for each in documents)
-        found = replace(found, manifests=tuple(every))
+        every = tuple(Manifest(file=file, node=each) for each in documents)
+        found = replace(found, manifests=every)
     elif documents and (values := helm_values.chart_values(documents[0])):
         found = helm_values.parse(*values, file)
     else:

@@ -18,10 +18,8 @@ class Where:
     file: str
     path: str
     """Path of the part in the file, such as `rules[3]`."""
-    positions: Mapping[str, tuple[int, int]]
-    """Path below the part ("" for itself, `name.matches`) -> line and column, from 1."""
-    scalars: Mapping[str, Scalar]
-    """Path below the part -> the scalar there."""
+    nodes: Mapping[str, Node]
+    """Path below the part ("" for itself, `name.matches`) -> the node there."""
 
     def __str__(self) -> str:
         """Return the place as messages show it: `rules[3] (rules.yaml:12)`."""
@@ -30,8 +28,8 @@ class Where:
     @property
     def place(self) -> Place:
         """Return the position of the part itself."""
-        line, column = self.positions[""]
-        return Place(path=self.path, file=self.file, line=line, column=column)
+        part = self.nodes[""]
+        return Place(path=self.path, file=self.file, line=part.line, column=part.column)
 
     def finding(
         self,
@@ -57,16 +55,17 @@ class Where:
     def problem(
         self, state: State, path: str, message: str, *, offset: int | None = None
     ) -> Finding:
-        """Build a problem at `path` below the part, or at the nearest path above with a position.
+        """Build a problem at `path` below the part, or at the nearest path above with a node.
 
         `offset` is the character of the text at `path` to which the problem points.
         """
         known = path
-        while known and known not in self.positions:
+        while known and known not in self.nodes:
             known = known.rpartition(".")[0]
-        line, column = self.positions[known]
-        if offset is not None and known in self.scalars:
-            line, column = self.scalars[known].position(offset)
+        node = self.nodes[known]
+        line, column = node.line, node.column
+        if offset is not None and isinstance(node, Scalar):
+            line, column = node.position(offset)
         return in_file(
             state,
             message,
@@ -83,10 +82,4 @@ class Where:
 
 def where_of(record: Record, node: Node) -> Where:
     """Return the position of `node`, which `record` describes."""
-    nodes = {"": node, **record.nodes}
-    return Where(
-        file=record.file,
-        path=record.path,
-        positions={path: (each.line, each.column) for path, each in nodes.items()},
-        scalars={path: each for path, each in nodes.items() if isinstance(each, Scalar)},
-    )
+    return Where(file=record.file, path=record.path, nodes={"": node, **record.nodes})

@@ -246,7 +246,7 @@ def _external(compiled: CompiledRule, bound: BoundMapping) -> Iterator[Finding]:
             "Add an override for namespace, or set namespaced: false",
         )
     for key in ("aggregate", "onMissing", "merge", "maxSampleAge"):
-        if key in rule.where.positions:
+        if key in rule.where.nodes:
             message = "has no effect in externalRules, which return every sample. Remove it"
             yield rule.where.warning(key, message)
 

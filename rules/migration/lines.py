@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from rules.document.found import Manifest
 from rules.document.yaml import MappingNode, Node, Scalar, SequenceNode
+from rules.findings import Finding
 from rules.migration import keda
 from rules.migration.keda import ANNOTATIONS, BEHAVIOR, CONFIG, Path
-from rules.migration.notes import Notes, Verdict
+from rules.migration.notes import Verdict, note
 
 _DIRECTIONS = ("scaleUp", "scaleDown")
 _TRIGGER: Path = ("spec", "triggers", 0)
@@ -86,14 +87,15 @@ def complete(
     yield from _unread(document, (), {each.path for each in lines}, skipped)
 
 
-def add(notes: Notes, manifest: Manifest, lines: Sequence[Line]) -> None:
-    """Add a note for each line, at its key or the nearest one above."""
+def findings(manifest: Manifest, lines: Iterable[Line]) -> Iterator[Finding]:
+    """Yield a finding for each line, at its key or the nearest one above."""
     for line in lines:
         parts = (f"[{each}]" if isinstance(each, int) else f".{each}" for each in line.path)
         subject = "".join(parts).removeprefix(".") or manifest.title
         if line.is_default and _reached(manifest.node, line.path) is None:
             subject += " (default)"
-        notes.add(line.verdict, subject, _position(manifest.node, line.path), line.message)
+        position = _position(manifest.node, line.path).line
+        yield note(line.verdict, subject, line.message, file=manifest.file, line=position)
 
 
 def _unread(node: Node, path: Path, said: set[Path], skipped: frozenset[Path]) -> Iterator[Line]:

@@ -5,21 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rules.document.yaml import MappingNode
+from rules.document import nodes
 from rules.findings import Finding
 from rules.migration.notes import Notes
-from rules.migration.workload import CONTAINER, PLACES
+from rules.migration.workload import CONTAINER, FLAGS, PLACES, SECTIONS
 
 _NAME = "gpu-metrics-adapter"
-_SECTIONS = {
-    "sources": "sources",
-    "custom": "rules",
-    "external": "externalRules",
-    "resource": "resourceRules",
-}
 _COMPONENTS = {"external": "external-metrics", "resource": "resource-metrics"}
-_FLAGS = {"metricsRelistInterval": "metrics-relist-interval", "logLevel": "v"}
-_READ = frozenset(("prometheus", "rules", "presets", "extraArguments", *_FLAGS))
+_READ = frozenset(("prometheus", "rules", "presets", "extraArguments", *FLAGS.values()))
 _POD_LISTS = {"extraVolumes": "volumes", "extraContainers": "containers"}
 
 Files = dict[str, dict[str, Any]]
@@ -34,10 +27,11 @@ def build(values: Mapping[str, Any], manifests: str) -> tuple[Files, list[Findin
     rules = values.get("rules") or {}
     address = url(values)
     if "{{" in address:
-        notes.left_out("prometheus.url", _node(), "is a template of Helm: write the URL itself")
+        message = "is a template of Helm: write the URL itself"
+        notes.left_out("prometheus.url", nodes.EMPTY, message)
     if rules.get("existing"):
         message = "copy its config.yaml into this folder"
-        notes.left_out("rules.existing", _node(), message)
+        notes.left_out("rules.existing", nodes.EMPTY, message)
     components = [
         f"{manifests}/components/{name}" for key, name in _COMPONENTS.items() if rules.get(key)
     ]
@@ -45,7 +39,7 @@ def build(values: Mapping[str, Any], manifests: str) -> tuple[Files, list[Findin
     known = _READ | PLACES.keys() | _POD_LISTS.keys() | {"extraVolumeMounts"}
     for key in sorted(values.keys() - known):
         message = "has no place in this overlay: the base has its own, patch it"
-        notes.left_out(key, _node(), message)
+        notes.left_out(key, nodes.EMPTY, message)
     kustomization: dict[str, Any] = {
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
         "kind": "Kustomization",
@@ -72,7 +66,7 @@ def build(values: Mapping[str, Any], manifests: str) -> tuple[Files, list[Findin
 def rules_file(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the content of config.yaml, as the chart renders it."""
     rules = values.get("rules") or {}
-    found = {name: rules[key] for key, name in _SECTIONS.items() if rules.get(key)}
+    found = {name: rules[key] for name, key in SECTIONS.items() if rules.get(key)}
     return found or {"rules": []}
 
 
@@ -97,7 +91,7 @@ def _deployment(values: Mapping[str, Any]) -> dict[str, Any]:
             *(f"--preset={each}" for each in presets),
             "--config=/etc/gpu-metrics-adapter/config.yaml",
             "--shutdown-delay=5s",
-            *(f"--{flag}={values[key]}" for key, flag in _FLAGS.items() if key in values),
+            *(f"--{flag}={values[key]}" for flag, key in FLAGS.items() if key in values),
             *map(str, values.get("extraArguments") or ()),
         ],
     }
@@ -124,7 +118,3 @@ def _deployment(values: Mapping[str, Any]) -> dict[str, Any]:
         "metadata": {"name": _NAME, "namespace": _NAME},
         "spec": spec,
     }
-
-
-def _node() -> MappingNode:
-    return MappingNode(entries={}, line=1, column=1)

@@ -40,17 +40,16 @@ _QUANTILES = frozenset(("histogram_quantile", "histogram_fraction"))
 class Query:
     """What is known of a query from its text."""
 
-    text: str
     kind: Kind
     """`unknown` if it cannot be parsed."""
-    problem: str
+    problem: str = ""
     """Why it cannot be parsed."""
-    is_single: bool
+    is_single: bool = False
     """Whether it has one element at most."""
-    nature: str
+    nature: str = ""
     """What it computes, if that is not a sum: a mean, a percentile or a ratio; else empty."""
-    divides: bool
-    series: str
+    divides: bool = False
+    series: str = ""
     """Name of a series that it reads; empty if it names none."""
 
 
@@ -59,21 +58,11 @@ def analyze(text: str) -> Query:
     try:
         tree = promql.parse(text)
     except PlanError as error:
-        return Query(
-            text=text,
-            kind="unknown",
-            problem=str(error),
-            is_single=False,
-            nature="",
-            divides=False,
-            series="",
-        )
+        return Query(kind="unknown", problem=str(error))
     every = list(walk(tree))
     names = (each.name for each in every if isinstance(each, VectorSelector) and each.name)
     return Query(
-        text=text,
         kind=_kind(tree),
-        problem="",
         is_single=_count(tree) != "many",
         nature=nature.of_tree(tree),
         divides=any(isinstance(each, Binary) and each.operator == "/" for each in every),

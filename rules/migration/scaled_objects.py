@@ -18,7 +18,6 @@ from rules.findings import Finding, State, in_file
 from rules.migration import keda, lines, servers, triggers
 from rules.migration.keda import ANNOTATIONS, BEHAVIOR, CONFIG, Path, Prometheus, ScaledObject
 from rules.migration.lines import Line, differs, left_out, same
-from rules.migration.notes import Notes
 from rules.migration.servers import Servers
 
 OTHER_KINDS = {
@@ -66,7 +65,7 @@ def convert(
             continue
         message = f"no HPA is written, and KEDA {keda.VERSION} has none" if refusals else ""
         reasons.append(left_out((), message or "no HPA is written"))
-        result.notes.extend(_notes(manifest, reasons))
+        result.notes.extend(lines.findings(manifest, reasons))
     known.add(
         each.server
         for _, found in objects
@@ -78,7 +77,7 @@ def convert(
         result.rules.extend(each.rule for each in metrics if each.rule)
         if specs := [each.spec for each in metrics if each.spec]:
             result.hpas.append(_hpa(found, others.new_name(found), specs))
-        result.notes.extend(_notes(manifest, said))
+        result.notes.extend(lines.findings(manifest, said))
     return result
 
 
@@ -86,12 +85,6 @@ def is_of_keda(manifest: Manifest) -> bool:
     """Return whether KEDA has created an HPA, and deletes it with its ScaledObject."""
     owners = nodes.items(nodes.mapping(manifest.node, "metadata"), "ownerReferences")
     return any(nodes.text(each, "kind") == "ScaledObject" for each in owners)
-
-
-def _notes(manifest: Manifest, said: Sequence[Line]) -> list[Finding]:
-    notes = Notes(manifest.file)
-    lines.add(notes, manifest, said)
-    return notes.notes
 
 
 def _check_unique(manifests: Sequence[Manifest]) -> None:

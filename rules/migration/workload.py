@@ -1,7 +1,7 @@
 """A Deployment of prometheus-adapter with its ConfigMap, as values of our chart.
 
-`PLACES` says which value is which field of the Deployment; `overlay` reads it in the other
-direction.
+`PLACES`, `FLAGS` and `SECTIONS` say which value is which field, flag and key of a rules file;
+`overlay` reads them in the other direction.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from rules.migration import chart
 from rules.migration.notes import Notes
 
 _POD = ("spec", "template", "spec")
+_LEVELS = (("spec",), ("spec", "template"), _POD, ("spec", "template", "metadata"))
 CONTAINER = (*_POD, "containers")
 PLACES = {
     "replicas": ("spec", "replicas"),
@@ -52,17 +53,16 @@ _OURS = {
     },
 }
 """Path -> fields that the chart sets itself."""
-_FLAGS = {
-    "metrics-relist-interval": "metricsRelistInterval",
-    "v": "logLevel",
-    "secure-port": "listenPort",
-}
-_SECTIONS = {
+FLAGS = {"metrics-relist-interval": "metricsRelistInterval", "v": "logLevel"}
+"""Flag -> value that the overlay has as this flag, too."""
+_FLAGS = {**FLAGS, "secure-port": "listenPort"}
+SECTIONS = {
+    "sources": "sources",
     "rules": "custom",
     "externalRules": "external",
     "resourceRules": "resource",
-    "sources": "sources",
 }
+"""Key of a rules file -> key below `rules` in the values."""
 _VOLUMES = frozenset(("config", "tmp", "volume-serving-cert", "external-fallback"))
 """Names of the volumes of the chart."""
 _DIRECTORIES = frozenset(
@@ -82,8 +82,9 @@ def convert(
     """
     notes = Notes(found.file)
     values: dict[str, Any] = {"rules": {"default": False}}
-    for path, level in _levels(found):
-        _fields(path, level, values, notes)
+    for path in _LEVELS:
+        _fields(path, _below(found.workload, path), values, notes)
+    _fields(CONTAINER, found.container, values, notes)
     _parts_of_pod(found, values, notes)
     extra: list[str] = []
     for name, value, node in _flags(found.arguments):
@@ -121,15 +122,6 @@ def of_config_map(part: RulesPart) -> tuple[dict[str, Any], list[Finding]]:
     _sections(part, values, notes)
     notes.left_out(part.title, part.node, "has no URL: set prometheus.url")
     return values, notes.notes
-
-
-def _levels(found: Arguments) -> Iterator[tuple[tuple[str, ...], MappingNode]]:
-    node = found.workload
-    for depth, name in enumerate(_POD, start=1):
-        node = nodes.mapping(node, name)
-        yield _POD[:depth], node
-    yield (*_POD[:2], "metadata"), nodes.mapping(_below(found.workload, _POD[:2]), "metadata")
-    yield CONTAINER, found.container
 
 
 def _below(node: MappingNode, path: Sequence[str]) -> MappingNode:
@@ -218,9 +210,9 @@ def _rules(
 
 def _sections(part: RulesPart, values: dict[str, Any], notes: Notes) -> None:
     for section, entry in part.node.entries.items():
-        values["rules"][_SECTIONS[section]] = nodes.plain(entry.value)
+        values["rules"][SECTIONS[section]] = nodes.plain(entry.value)
         if section in ("resourceRules", "sources"):
-            notes.same(section, entry.key, f"rules.{_SECTIONS[section]}")
+            notes.same(section, entry.key, f"rules.{SECTIONS[section]}")
         else:
             external = section == "externalRules"
             chart.about_rules(entry.value, section, notes, external=external)

@@ -146,7 +146,7 @@ def _first(bound: BoundMapping, resource: GroupResource) -> str:
 def _rule(rule: CompiledResourceRule, key: str, query: Template) -> CompiledRule:
     """Return one query of `resourceRules` as a rule, so that it is evaluated like one."""
     where = rule.config.where
-    place = where.positions.get(key, where.positions[""])
+    node = where.nodes.get(key, where.nodes[""])
     return CompiledRule(
         index=-1,
         section="resourceRules",
@@ -155,9 +155,7 @@ def _rule(rule: CompiledResourceRule, key: str, query: Template) -> CompiledRule
             resources=rule.config.resources,
             metrics_query=query.source,
             on_nan="keep",
-            where=Where(
-                file=where.file, path=f"{where.path}.{key}", positions={"": place}, scalars={}
-            ),
+            where=Where(file=where.file, path=f"{where.path}.{key}", nodes={"": node}),
         ),
         content=content_of(f"{where.path}.{key}", rule.config),
         matchers=(),

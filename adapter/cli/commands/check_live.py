@@ -317,7 +317,7 @@ def _answered(rule: CompiledRule, subject: str, result: _Trial) -> Iterator[Find
             f"returns at most {quantity.decimal(result.highest)} of {subject}, less than 1 %. If "
             "the exporter reports 0 to 1, multiply by 100",
         )
-    if result.samples > 1 and "aggregate" not in rule.config.where.positions:
+    if result.samples > 1 and "aggregate" not in rule.config.where.nodes:
         yield _warning(
             rule,
             "metricsQuery",

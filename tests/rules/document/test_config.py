@@ -87,15 +87,17 @@ def test_a_rule_has_the_positions_of_its_keys():
     parsed, _ = config.parse(FULL, file="f.yaml")
 
     assert parsed is not None
-    where = parsed.rules[0].where
-    assert (where.file, where.path) == ("f.yaml", "rules[0]")
-    assert where.positions[""] == (2, 3)
-    assert where.positions["seriesFilters[1].isNot"] == (5, 12)
-    assert where.positions["resources.overrides.deploy"] == (10, 15)
-    assert where.positions["name.as"] == (11, 31)
     assert parsed.resource_rules is not None
-    assert parsed.resource_rules.cpu.where.path == "resourceRules.cpu"
-    assert parsed.resource_rules.cpu.where.positions["nodeQuery"] == (24, 39)
+    rule, cpu = parsed.rules[0].where, parsed.resource_rules.cpu.where
+    assert (rule.file, rule.path, cpu.path) == ("f.yaml", "rules[0]", "resourceRules.cpu")
+    for where, path, position in (
+        (rule, "", (2, 3)),
+        (rule, "seriesFilters[1].isNot", (5, 12)),
+        (rule, "resources.overrides.deploy", (10, 15)),
+        (rule, "name.as", (11, 31)),
+        (cpu, "nodeQuery", (24, 39)),
+    ):
+        assert (where.nodes[path].line, where.nodes[path].column) == position
 
 
 @pytest.mark.parametrize(
