@@ -179,7 +179,10 @@ class Testbed:
 
     def start_client(self, job: client.OpenJob | client.ClosedJob) -> subprocess.Popen[bytes]:
         """Start a load generator; `result` waits for its end."""
-        return start_client(self.folder / f"job-{next(self._numbers)}.json", job)
+        file = self.folder / f"job-{next(self._numbers)}.json"
+        file.write_text(json.dumps(dataclasses.asdict(job)))
+        command = child_command(*_module(client.__name__, file))
+        return subprocess.Popen(command, stdout=subprocess.PIPE)
 
     def _endpoint(self, port: int) -> Endpoint:
         file = self.folder.joinpath
@@ -198,12 +201,6 @@ class Testbed:
             yield daemon.pid
         finally:
             daemon.kill()
-
-
-def start_client(file: Path, job: client.OpenJob | client.ClosedJob) -> subprocess.Popen[bytes]:
-    """Write a job to a file and start a load generator; `result` waits for its end."""
-    file.write_text(json.dumps(dataclasses.asdict(job)))
-    return subprocess.Popen(child_command(*_module(client.__name__, file)), stdout=subprocess.PIPE)
 
 
 def result(process: subprocess.Popen[bytes]) -> dict[str, Any]:

@@ -28,11 +28,10 @@ class Case:
     """Path of a metric, and the name of the HPA for those of pods -> the items of the list."""
 
 
-def case(number: int, seed: int, *, named: int | None = None) -> Case:
-    """Return the case with this number, or the same one whose names have the number `named`."""
+def case(number: int, seed: int) -> Case:
+    """Return the case with this number."""
     draw = random.Random(f"{seed}/{number}")
-    named = number if named is None else named
-    name = f"h{named}"
+    name = f"h{number}"
     low = draw.choice([1, 1, 1, 2, 3])
     high = low + draw.choice([0, 1, 4, 10, 100])
     wanted = draw.choice([low, low, high, draw.randint(low, high), high + 1, max(0, low - 1)])
@@ -40,7 +39,7 @@ def case(number: int, seed: int, *, named: int | None = None) -> Case:
     pods = [_pod(draw, name, f"{name}-{index}") for index in range(min(wanted, 4))]
     replies: dict[str, Any] = {}
     metrics = [
-        _metric(draw, name, f"m{named}x{index}", pods, replies)
+        _metric(draw, name, f"m{number}x{index}", pods, replies)
         for index in range(draw.choice([1, 1, 2, 3]))
     ]
     if any(each["type"] in {"Object", "External"} for each in metrics) and draw.random() < 0.1:

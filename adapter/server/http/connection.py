@@ -5,9 +5,9 @@ A request head may have 1 MiB and take 32 s, as in Go's server. Input that is no
 listener is in `server`.
 
 aiohttp's own connection class starts a task for each request, and writes head and body apart; this
-one takes 0.7 to 0.8 times its CPU time (`tools/bench/connections.py`). The parser is aiohttp's. A
-head gets a new one, because a parser keeps its last message; it gets the head alone, so nothing
-else of its state matters. `tests/adapter/server/http/test_contract.py` has what this relies on.
+one takes 0.7 to 0.8 times its CPU time for a constant response. The parser is aiohttp's. A head
+gets a new one, because a parser keeps its last message; it gets the head alone, so nothing else of
+its state matters. `tests/adapter/server/http/test_contract.py` has what this relies on.
 """
 
 from __future__ import annotations
