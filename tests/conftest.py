@@ -12,6 +12,8 @@ import pytest
 
 from tests.vectors import harness
 from tools.control_plane.daemon import Daemon
+from tools.real import prometheus
+from tools.real.prometheus import Prometheus
 
 pytest_plugins = ("tests.tools.control_plane.fixtures",)
 
@@ -35,6 +37,15 @@ _COVERAGE = {"COVERAGE_PROCESS_CONFIG", "COVERAGE_PROCESS_START"}
 @pytest.fixture(scope="session")
 def real_servers() -> None:
     """Permit a test to start servers and programs; marks each test that uses it as `real`."""
+
+
+@pytest.fixture(scope="module")
+def empty_prometheus(
+    real_servers: None, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Prometheus]:
+    """Real Prometheus without samples; one for each file, so that files use the same names."""
+    with prometheus.run(tmp_path_factory.mktemp("prometheus")) as running:
+        yield running
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -11,7 +11,7 @@ import os
 import subprocess
 import time
 import urllib.request
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -61,19 +61,18 @@ RULES = [
 
 
 @pytest.fixture(scope="module")
-def scraped(real_servers: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
-    with prometheus.run(tmp_path_factory.mktemp("prometheus")) as server:
-        for at in (time.time() - 30, time.time() + 120):
-            server.put(
-                'busy{namespace="n",pod="a"} 20',
-                'busy{namespace="n",pod="b"} 40',
-                'relabeled{exported_namespace="n",exported_pod="a",namespace="gpu"} 5',
-                'boards{namespace="n",pod="a",gpu="0"} 10',
-                'boards{namespace="n",pod="a",gpu="1"} 30',
-                *(f'wide{{namespace="n",pod="a",wide="{LONG}{i}"}} 1' for i in range(SERIES)),
-                at=at,
-            )
-        yield server
+def scraped(empty_prometheus: Prometheus) -> Prometheus:
+    for at in (time.time() - 30, time.time() + 120):
+        empty_prometheus.put(
+            'busy{namespace="n",pod="a"} 20',
+            'busy{namespace="n",pod="b"} 40',
+            'relabeled{exported_namespace="n",exported_pod="a",namespace="gpu"} 5',
+            'boards{namespace="n",pod="a",gpu="0"} 10',
+            'boards{namespace="n",pod="a",gpu="1"} 30',
+            *(f'wide{{namespace="n",pod="a",wide="{LONG}{i}"}} 1' for i in range(SERIES)),
+            at=at,
+        )
+    return empty_prometheus
 
 
 @pytest.fixture

@@ -29,7 +29,6 @@ from tools.cluster import server
 from tools.cluster.server import NAME, NAMESPACE, OVERLAY, Server
 from tools.control_plane.daemon import Daemon, free_ports
 from tools.control_plane.plane import ControlPlane
-from tools.real import prometheus
 from tools.real.prometheus import Prometheus, wait_for
 
 GROUP = "/apis/external.metrics.k8s.io/v1beta1"
@@ -56,18 +55,17 @@ def rules(*names: str, offset: int = 0) -> str:
 
 
 @pytest.fixture(scope="module")
-def scraped(real_servers: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
-    with prometheus.run(tmp_path_factory.mktemp("prometheus")) as running:
-        for later in range(0, 900, 120):
-            running.put(
-                *(
-                    f'{name}{{namespace="default",topic="{topic}"}} {value}'
-                    for value, name in enumerate((OURS, BOTH, THEIRS), start=1)
-                    for topic in ("a", "b")
-                ),
-                at=time.time() + later,
-            )
-        yield running
+def scraped(empty_prometheus: Prometheus) -> Prometheus:
+    for later in range(0, 900, 120):
+        empty_prometheus.put(
+            *(
+                f'{name}{{namespace="default",topic="{topic}"}} {value}'
+                for value, name in enumerate((OURS, BOTH, THEIRS), start=1)
+                for topic in ("a", "b")
+            ),
+            at=time.time() + later,
+        )
+    return empty_prometheus
 
 
 @pytest.fixture(scope="module")

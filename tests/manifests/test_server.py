@@ -17,7 +17,6 @@ from certs import secret
 from tools.cluster import server
 from tools.cluster.server import NAME, NAMESPACE, Server
 from tools.control_plane.plane import ControlPlane
-from tools.real import prometheus
 from tools.real.prometheus import Prometheus, wait_for
 
 GROUP = "/apis/custom.metrics.k8s.io/v1beta1"
@@ -27,14 +26,13 @@ OUTAGE = float(os.environ.get("OUTAGE", "0"))
 
 
 @pytest.fixture(scope="module")
-def scraped(real_servers: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
-    with prometheus.run(tmp_path_factory.mktemp("prometheus")) as running:
-        for later in range(0, 900, 120):
-            running.put(
-                'DCGM_FI_DEV_GPU_UTIL{UUID="u",namespace="default",pod="bert-0"} 22',
-                at=time.time() + later,
-            )
-        yield running
+def scraped(empty_prometheus: Prometheus) -> Prometheus:
+    for later in range(0, 900, 120):
+        empty_prometheus.put(
+            'DCGM_FI_DEV_GPU_UTIL{UUID="u",namespace="default",pod="bert-0"} 22',
+            at=time.time() + later,
+        )
+    return empty_prometheus
 
 
 @pytest.fixture(scope="module")

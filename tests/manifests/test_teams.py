@@ -15,7 +15,6 @@ from adapter.server.teams.config_maps import STATUS
 from tools.cluster import server
 from tools.cluster.server import OVERLAY, Server
 from tools.control_plane.plane import ControlPlane
-from tools.real import prometheus
 from tools.real.prometheus import Prometheus, wait_for
 
 NAMESPACES = ("team-x", "team-y")
@@ -49,18 +48,17 @@ HIDDEN = (
 
 
 @pytest.fixture(scope="module")
-def scraped(real_servers: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
-    with prometheus.run(tmp_path_factory.mktemp("prometheus")) as running:
-        for later in range(0, 900, 120):
-            running.put(
-                *(
-                    f'{name}{{namespace="{namespace}",pod="web-0"}} {value + number}'
-                    for number, namespace in enumerate(NAMESPACES)
-                    for name, value in (("queue_length", 10), ("shared_util", 50))
-                ),
-                at=time.time() + later,
-            )
-        yield running
+def scraped(empty_prometheus: Prometheus) -> Prometheus:
+    for later in range(0, 900, 120):
+        empty_prometheus.put(
+            *(
+                f'{name}{{namespace="{namespace}",pod="web-0"}} {value + number}'
+                for number, namespace in enumerate(NAMESPACES)
+                for name, value in (("queue_length", 10), ("shared_util", 50))
+            ),
+            at=time.time() + later,
+        )
+    return empty_prometheus
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,6 @@ from adapter.clients import lister as lister_module
 from adapter.clients.lister import Lister
 from adapter.clients.prometheus import Prometheus
 from tools.fakes import prometheus as fakes
-from tools.real import prometheus as real
 
 ANSWER = (
     '{"status":"success","data":{"resultType":"vector","result":'
@@ -23,10 +22,9 @@ SELECTOR = '{__name__=~"union_.*"}'
 
 
 @pytest.fixture(scope="module")
-def running(real_servers, tmp_path_factory):
-    with real.run(tmp_path_factory.mktemp("prometheus")) as prometheus:
-        prometheus.put('union_a{pod="p",node="n"} 1', 'union_b{node="n"} 1')
-        yield prometheus
+def running(empty_prometheus):
+    empty_prometheus.put('union_a{pod="p",node="n"} 1', 'union_b{node="n"} 1')
+    return empty_prometheus
 
 
 @pytest.fixture

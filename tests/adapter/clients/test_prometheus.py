@@ -9,7 +9,6 @@ import math
 import re
 import sys
 import time
-from collections.abc import Iterator
 
 import aiohttp
 import prometheus_client
@@ -47,16 +46,15 @@ EMPTY = '{"status":"success","data":{"resultType":"vector","result":[]}}'
 
 
 @pytest.fixture(scope="module")
-def running(real_servers, tmp_path_factory) -> Iterator[real.Prometheus]:
-    with real.run(tmp_path_factory.mktemp("prometheus")) as server:
-        server.put(
-            'gpu_used{pod="a",uuid="1"} 12.5',
-            'gpu_used{pod="b",node="{\\"]"} -Inf',
-            'gpu_free{pod="a"} NaN',
-            'gpu_total{exported_pod="a"} +Inf',
-            at=time.time() - 1,
-        )
-        yield server
+def running(empty_prometheus: real.Prometheus) -> real.Prometheus:
+    empty_prometheus.put(
+        'gpu_used{pod="a",uuid="1"} 12.5',
+        'gpu_used{pod="b",node="{\\"]"} -Inf',
+        'gpu_free{pod="a"} NaN',
+        'gpu_total{exported_pod="a"} +Inf',
+        at=time.time() - 1,
+    )
+    return empty_prometheus
 
 
 @pytest.fixture

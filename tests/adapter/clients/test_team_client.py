@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
@@ -210,14 +210,13 @@ def test_the_wait_for_a_turn_is_no_part_of_a_query():
 
 
 @pytest.fixture(scope="module")
-def running(real_servers, tmp_path_factory) -> Iterator[real.Prometheus]:
-    with real.run(tmp_path_factory.mktemp("prometheus")) as server:
-        server.put(
-            'queue{namespace="a",pod="p"} 1',
-            'queue{namespace="b",pod="p"} 2',
-            'only_b{namespace="b",secret="x"} 2',
-        )
-        yield server
+def running(empty_prometheus: real.Prometheus) -> real.Prometheus:
+    empty_prometheus.put(
+        'queue{namespace="a",pod="p"} 1',
+        'queue{namespace="b",pod="p"} 2',
+        'only_b{namespace="b",secret="x"} 2',
+    )
+    return empty_prometheus
 
 
 async def test_whatever_is_sent_for_a_team_reads_its_namespace_only(running, session):

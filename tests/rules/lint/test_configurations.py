@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -57,10 +57,9 @@ def test_a_configuration_gives_a_warning_for_each_real_fault_only(name: str) -> 
 
 
 @pytest.fixture(scope="module")
-def server(real_servers: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
-    with prometheus.run(tmp_path_factory.mktemp("prometheus")) as running:
-        configurations.write_series(running, map(_rules, ACCEPTED))
-        yield running
+def server(empty_prometheus: Prometheus) -> Prometheus:
+    configurations.write_series(empty_prometheus, map(_rules, ACCEPTED))
+    return empty_prometheus
 
 
 @pytest.mark.parametrize("name", ACCEPTED)

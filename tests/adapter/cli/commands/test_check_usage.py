@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from adapter.cli import program
-from tools.real import prometheus
 from tools.real.prometheus import Prometheus
 
 QUERY = "sum({}{{<<.LabelMatchers>>}}) by (<<.GroupBy>>)"
@@ -17,18 +16,17 @@ Check = Callable[..., tuple[list[str], list[str]]]
 
 
 @pytest.fixture(scope="module")
-def server(real_servers: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
-    with prometheus.run(tmp_path_factory.mktemp("prometheus")) as running:
-        running.put(
-            *(
-                f'used{{ns="{namespace}",pod="{pod}",container="{container}",cpu="{cpu}"}} 1'
-                for namespace, pod in (("a", "x"), ("a", "y"), ("b", "x"))
-                for container in ("main", "side")
-                for cpu in (0, 1)
-            ),
-            'used{node="n1"} 7',
-        )
-        yield running
+def server(empty_prometheus: Prometheus) -> Prometheus:
+    empty_prometheus.put(
+        *(
+            f'used{{ns="{namespace}",pod="{pod}",container="{container}",cpu="{cpu}"}} 1'
+            for namespace, pod in (("a", "x"), ("a", "y"), ("b", "x"))
+            for container in ("main", "side")
+            for cpu in (0, 1)
+        ),
+        'used{node="n1"} 7',
+    )
+    return empty_prometheus
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import dataclasses
 import json
 import re
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,6 @@ from tests.adapter.server.evaluation.planned import entry_of
 from tests.rules.hpa import test_replay as replays_of
 from tests.rules.hpa.documents import external_metric, pods_metric, resource_metric
 from tools.fakes import kubernetes
-from tools.real import prometheus as real
 
 pytestmark = pytest.mark.usefixtures("real_servers")
 
@@ -56,24 +55,23 @@ def external(series: str) -> Any:
 
 
 @pytest.fixture(scope="module")
-def filled(real_servers: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def filled(empty_prometheus: Prometheus) -> Any:
     """A Prometheus with 40 minutes of two pods, and of four pods in the second half."""
-    with real.run(tmp_path_factory.mktemp("prometheus")) as server:
-        now = time.time()
-        for ago in range(MINUTES * 4, -1, -1):
-            late = ago <= MINUTES * 2
-            names = ("bbbbb", "ccccc", "ddddd", "fffff")[: 4 if ago < MINUTES * 2 - 4 else 2]
-            server.put(
-                *(f'util{{namespace="default",pod="serving-5c9f-{each}"}} 40' for each in names),
-                'util{namespace="default",pod="other-5c9f-aaaaa"} 99',
-                'util{namespace="default",pod="serving-too-5c9f-bbbbb"} 99',
-                'util{namespace="default",pod="serving-train-x8k2p"} 99',
-                "kube_horizontalpodautoscaler_status_desired_replicas"
-                '{namespace="default",horizontalpodautoscaler="gpu-hpa"} '
-                f"{4 if late else 2}",
-                at=now - 15 * ago,
-            )
-        yield server
+    now = time.time()
+    for ago in range(MINUTES * 4, -1, -1):
+        late = ago <= MINUTES * 2
+        names = ("bbbbb", "ccccc", "ddddd", "fffff")[: 4 if ago < MINUTES * 2 - 4 else 2]
+        empty_prometheus.put(
+            *(f'util{{namespace="default",pod="serving-5c9f-{each}"}} 40' for each in names),
+            'util{namespace="default",pod="other-5c9f-aaaaa"} 99',
+            'util{namespace="default",pod="serving-too-5c9f-bbbbb"} 99',
+            'util{namespace="default",pod="serving-train-x8k2p"} 99',
+            "kube_horizontalpodautoscaler_status_desired_replicas"
+            '{namespace="default",horizontalpodautoscaler="gpu-hpa"} '
+            f"{4 if late else 2}",
+            at=now - 15 * ago,
+        )
+    return empty_prometheus
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -120,18 +120,19 @@ CAUSES = {
 
 
 @pytest.fixture(scope="module")
-def scraped(real_servers: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
-    with prometheus.run(tmp_path_factory.mktemp("prometheus")) as server:
-        now = time.time()
-        for later in range(4):
-            server.put(*ENDED, at=now - BEFORE - 180 + 60 * later)
-        server.end(*(line for line in ENDED if not line.startswith("old")), at=now - BEFORE + 1)
-        server.put('aged{ns="default",pod="a"} 1', at=now - 120)
-        server.put(*LIVE, at=now)
-        stopped = 'stopped{ns="default",pod="a"} 1'
-        server.put(stopped, at=now - 60)
-        server.end(stopped, at=now - 45)
-        yield server
+def scraped(empty_prometheus: Prometheus) -> Prometheus:
+    now = time.time()
+    for later in range(4):
+        empty_prometheus.put(*ENDED, at=now - BEFORE - 180 + 60 * later)
+    empty_prometheus.end(
+        *(line for line in ENDED if not line.startswith("old")), at=now - BEFORE + 1
+    )
+    empty_prometheus.put('aged{ns="default",pod="a"} 1', at=now - 120)
+    empty_prometheus.put(*LIVE, at=now)
+    stopped = 'stopped{ns="default",pod="a"} 1'
+    empty_prometheus.put(stopped, at=now - 60)
+    empty_prometheus.end(stopped, at=now - 45)
+    return empty_prometheus
 
 
 @pytest.fixture

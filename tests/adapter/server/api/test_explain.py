@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -33,7 +33,6 @@ from tests.adapter.server.api import test_causes
 from tools.fakes import prometheus as fakes
 from tools.presets import api
 from tools.presets.api import GROUP, Api
-from tools.real import prometheus
 from tools.real.prometheus import Prometheus
 
 PODS = f"{GROUP}/namespaces/default/pods"
@@ -51,16 +50,15 @@ MORE_RULES = """
 
 
 @pytest.fixture(scope="module")
-def filled(real_servers: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
-    with prometheus.run(tmp_path_factory.mktemp("prometheus")) as server:
-        server.put(
-            *test_causes.LIVE,
-            'aged{ns="default",pod="a"} 1',
-            'twice{ns="default",pod="a",gpu="0"} 1',
-            'twice{ns="default",pod="a",gpu="1"} 2',
-            at=time.time() - 2,
-        )
-        yield server
+def filled(empty_prometheus: Prometheus) -> Prometheus:
+    empty_prometheus.put(
+        *test_causes.LIVE,
+        'aged{ns="default",pod="a"} 1',
+        'twice{ns="default",pod="a",gpu="0"} 1',
+        'twice{ns="default",pod="a",gpu="1"} 2',
+        at=time.time() - 2,
+    )
+    return empty_prometheus
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -14,7 +14,6 @@ import yaml
 
 from tools.presets import api
 from tools.presets.api import Api
-from tools.real import prometheus
 from tools.real.prometheus import Prometheus
 
 GROUP = "/apis/external.metrics.k8s.io/v1beta1"
@@ -44,22 +43,21 @@ HPA = yaml.safe_load(EXAMPLE.read_text())
 
 
 @pytest.fixture(scope="module")
-def scraped(real_servers: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
-    with prometheus.run(tmp_path_factory.mktemp("prometheus")) as server:
-        now = time.time()
-        for at in (now - 30, now, now + 120):
-            server.put(
-                'DCGM_FI_DEV_GPU_UTIL{namespace="default",pod="model-server-7d4b9c-x2x4z"} 80',
-                'DCGM_FI_DEV_GPU_UTIL{namespace="default",pod="model-server-7d4b9c-q9q9q"} 95.5',
-                'DCGM_FI_DEV_GPU_UTIL{namespace="default",pod="model-server-b-6f5d-aaaaa"} 0',
-                'DCGM_FI_DEV_GPU_UTIL{namespace="other",pod="model-server-7d4b9c-zzzzz"} 0',
-                'kafka_group_lag{topic="a",partition="0"} 1500',
-                'kafka_group_lag{topic="a",partition="1"} 2000',
-                'kafka_group_lag{topic="b",partition="0"} NaN',
-                'kafka_group_lag{topic="c",partition="0"} +Inf',
-                at=at,
-            )
-        yield server
+def scraped(empty_prometheus: Prometheus) -> Prometheus:
+    now = time.time()
+    for at in (now - 30, now, now + 120):
+        empty_prometheus.put(
+            'DCGM_FI_DEV_GPU_UTIL{namespace="default",pod="model-server-7d4b9c-x2x4z"} 80',
+            'DCGM_FI_DEV_GPU_UTIL{namespace="default",pod="model-server-7d4b9c-q9q9q"} 95.5',
+            'DCGM_FI_DEV_GPU_UTIL{namespace="default",pod="model-server-b-6f5d-aaaaa"} 0',
+            'DCGM_FI_DEV_GPU_UTIL{namespace="other",pod="model-server-7d4b9c-zzzzz"} 0',
+            'kafka_group_lag{topic="a",partition="0"} 1500',
+            'kafka_group_lag{topic="a",partition="1"} 2000',
+            'kafka_group_lag{topic="b",partition="0"} NaN',
+            'kafka_group_lag{topic="c",partition="0"} +Inf',
+            at=at,
+        )
+    return empty_prometheus
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 
 import aiohttp
 import pytest
@@ -14,7 +13,6 @@ from adapter.cli.doctor import checks
 from tools.fakes import prometheus as fakes
 from tools.presets import api
 from tools.presets.api import GROUP, Api
-from tools.real import prometheus
 from tools.real.prometheus import Prometheus
 
 WARNING = "receive series from Addr: 10.0.0.7:10901: connection refused"
@@ -74,14 +72,13 @@ class Partial:
 
 
 @pytest.fixture(scope="module")
-def filled(real_servers: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
-    with prometheus.run(tmp_path_factory.mktemp("prometheus")) as server:
-        server.put(
-            'used{namespace="n",pod="a",node="node-a",container="c"} 2',
-            'lost{namespace="n",pod="a",node="node-a"} 1',
-            'queue{namespace="n"} 210',
-        )
-        yield server
+def filled(empty_prometheus: Prometheus) -> Prometheus:
+    empty_prometheus.put(
+        'used{namespace="n",pod="a",node="node-a",container="c"} 2',
+        'lost{namespace="n",pod="a",node="node-a"} 1',
+        'queue{namespace="n"} 210',
+    )
+    return empty_prometheus
 
 
 @pytest.fixture

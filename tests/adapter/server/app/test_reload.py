@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -16,7 +16,6 @@ from adapter.settings import rule_files
 from rules.lint import check
 from tools.presets import api
 from tools.presets.api import Api
-from tools.real import prometheus
 from tools.real.prometheus import Prometheus
 from tools.waiting import until
 
@@ -34,12 +33,11 @@ def rules(*names: str, factor: int = 1) -> str:
 
 
 @pytest.fixture(scope="module")
-def scraped(real_servers: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
-    with prometheus.run(tmp_path_factory.mktemp("prometheus")) as server:
-        now = time.time()
-        for at in (now - 30, now, now + 300):
-            server.put('gpu_util{ns="default",pod="a"} 20', at=at)
-        yield server
+def scraped(empty_prometheus: Prometheus) -> Prometheus:
+    now = time.time()
+    for at in (now - 30, now, now + 300):
+        empty_prometheus.put('gpu_util{ns="default",pod="a"} 20', at=at)
+    return empty_prometheus
 
 
 class Files:

@@ -19,7 +19,6 @@ from adapter.cli.local_prometheus.remote_write import STALE
 from tools import quantity
 from tools.presets import api
 from tools.presets.api import Api
-from tools.real import prometheus
 from tools.real.prometheus import Prometheus, samples
 
 FIXTURES = Path(__file__).parents[3] / "fixtures" / "resource"
@@ -60,23 +59,22 @@ EXPECTED = {
 
 
 @pytest.fixture(scope="module")
-def scraped(real_servers: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
+def scraped(empty_prometheus: Prometheus) -> Prometheus:
     """Prometheus with samples of both exporters for ten minutes."""
-    with prometheus.run(tmp_path_factory.mktemp("prometheus")) as server:
-        series = list(_series())
-        started = time.time() - SPAN
-        for step in range(int(SPAN / STEP) + 1):
-            seconds = step * STEP
-            restarted = seconds >= SPAN - RESTARTED
-            run = {"run": "2" if restarted else "1"}
-            server.write(
-                (({**labels, **run}, value + seconds * _rate(labels)) for labels, value in series),
-                at=started + seconds,
-            )
-            if restarted:
-                ended = (({**labels, "run": "1"}, STALE) for labels, _ in series)
-                server.write(ended, at=started + seconds)
-        yield server
+    series = list(_series())
+    started = time.time() - SPAN
+    for step in range(int(SPAN / STEP) + 1):
+        seconds = step * STEP
+        restarted = seconds >= SPAN - RESTARTED
+        run = {"run": "2" if restarted else "1"}
+        empty_prometheus.write(
+            (({**labels, **run}, value + seconds * _rate(labels)) for labels, value in series),
+            at=started + seconds,
+        )
+        if restarted:
+            ended = (({**labels, "run": "1"}, STALE) for labels, _ in series)
+            empty_prometheus.write(ended, at=started + seconds)
+    return empty_prometheus
 
 
 def _series() -> Iterator[tuple[Mapping[str, str], float]]:

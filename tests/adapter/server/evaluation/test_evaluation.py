@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -23,17 +22,16 @@ from tools.waiting import Clock
 
 
 @pytest.fixture(scope="module")
-def running(real_servers, tmp_path_factory) -> Iterator[real.Prometheus]:
-    with real.run(tmp_path_factory.mktemp("prometheus")) as prometheus:
-        prometheus.put(
-            'used{namespace="n",exported_pod="a",gpu="0"} 10',
-            'used{namespace="n",exported_pod="a",gpu="1"} 20',
-            'used{namespace="n",pod="a"} 99',
-            'used{namespace="n",pod="b"} 7.5',
-            'broken{namespace="n",pod="a"} NaN',
-            'queue{namespace="n",name="x"} 3',
-        )
-        yield prometheus
+def running(empty_prometheus: real.Prometheus) -> real.Prometheus:
+    empty_prometheus.put(
+        'used{namespace="n",exported_pod="a",gpu="0"} 10',
+        'used{namespace="n",exported_pod="a",gpu="1"} 20',
+        'used{namespace="n",pod="a"} 99',
+        'used{namespace="n",pod="b"} 7.5',
+        'broken{namespace="n",pod="a"} NaN',
+        'queue{namespace="n",name="x"} 3',
+    )
+    return empty_prometheus
 
 
 def evaluation_on(client, **more) -> Evaluation:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 
 import aiohttp
 import pytest
@@ -16,7 +16,6 @@ from adapter.server.causes import failures
 from adapter.server.evaluation.evaluation import Evaluation
 from rules.query.plan import Plan
 from tests.adapter.server.evaluation.planned import entry_of, pods
-from tools.real import prometheus as real
 
 REQUEST_LINE = 8190
 """Bytes of a request line that Apache accepts; nginx accepts 8192."""
@@ -28,16 +27,15 @@ NOT_SHARED = "topk(2000, busy{<<.LabelMatchers>>})"
 
 
 @pytest.fixture(scope="module")
-def running(real_servers: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with real.run(tmp_path_factory.mktemp("prometheus")) as prometheus:
-        prometheus.put(
-            *(
-                f'busy{{namespace="{namespace}",pod="{name}"}} {number}'
-                for namespace in ("a", "b")
-                for number, name in enumerate(NAMES)
-            )
+def running(empty_prometheus: Prometheus) -> str:
+    empty_prometheus.put(
+        *(
+            f'busy{{namespace="{namespace}",pod="{name}"}} {number}'
+            for namespace in ("a", "b")
+            for number, name in enumerate(NAMES)
         )
-        yield prometheus.url
+    )
+    return empty_prometheus.url
 
 
 class Limited:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 
 import aiohttp
 import pytest
@@ -34,26 +34,27 @@ FRESH, OLD = "fresh", "old"
 
 
 @pytest.fixture(scope="module")
-def running(real_servers, tmp_path_factory) -> Iterator[real.Prometheus]:
-    with real.run(tmp_path_factory.mktemp("prometheus")) as prometheus:
-        for number, minute in enumerate(range(-15, -8)):
-            prometheus.put(f'total{{namespace="a",pod="old"}} {number * 60}', at=NOW + minute * 60)
-        # In namespace b, the ages are swapped. The series of pod `half` have different ages.
-        prometheus.put(
-            'used{namespace="a",pod="old"} 1',
-            'used{namespace="b",pod="fresh"} 2',
-            'used{namespace="a",pod="half",gpu="0"} 3',
-            at=NOW - 100,
+def running(empty_prometheus: real.Prometheus) -> real.Prometheus:
+    for number, minute in enumerate(range(-15, -8)):
+        empty_prometheus.put(
+            f'total{{namespace="a",pod="old"}} {number * 60}', at=NOW + minute * 60
         )
-        prometheus.put(
-            'used{namespace="a",pod="fresh"} 4',
-            'used{namespace="b",pod="old"} 5',
-            'used{namespace="a",pod="half",gpu="1"} 6',
-            'later{namespace="a",pod="old"} 7',
-            'later{namespace="a",pod="fresh"} 8',
-            at=NOW - 20,
-        )
-        yield prometheus
+    # In namespace b, the ages are swapped. The series of pod `half` have different ages.
+    empty_prometheus.put(
+        'used{namespace="a",pod="old"} 1',
+        'used{namespace="b",pod="fresh"} 2',
+        'used{namespace="a",pod="half",gpu="0"} 3',
+        at=NOW - 100,
+    )
+    empty_prometheus.put(
+        'used{namespace="a",pod="fresh"} 4',
+        'used{namespace="b",pod="old"} 5',
+        'used{namespace="a",pod="half",gpu="1"} 6',
+        'later{namespace="a",pod="old"} 7',
+        'later{namespace="a",pod="fresh"} 8',
+        at=NOW - 20,
+    )
+    return empty_prometheus
 
 
 class Counting:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 
 import aiohttp
@@ -34,29 +34,28 @@ LONG = 1000.0
 
 
 @pytest.fixture(scope="module")
-def running(real_servers, tmp_path_factory) -> Iterator[real.Prometheus]:
-    with real.run(tmp_path_factory.mktemp("prometheus")) as prometheus:
-        prometheus.put(
-            *(
-                f'used{{namespace="{namespace}",pod="{pod}",gpu="{gpu}",node="n"}} {value}'
-                for value, (namespace, pod, gpu) in enumerate(
-                    (namespace, f"p{number}", gpu)
-                    for namespace in ("a", "b")
-                    for number in range(30)
-                    for gpu in (0, 1)
-                )
-            ),
-            'twice{namespace="a",pod="p0",gpu="0"} 1',
-            'twice{namespace="a",pod="p1",gpu="0"} 1',
-            'twice{namespace="a",pod="p1",gpu="1"} 1',
-            'info{node="n",owner="x"} 1',
-            'hot{node="n0"} 1',
-            'hot{node="n1"} 2',
-            'hot{node="n2"} 3',
-            'left{namespace="a",exported_pod="p0",pod="exporter"} 7',
-            'left{namespace="a",pod="p1"} 8',
-        )
-        yield prometheus
+def running(empty_prometheus: real.Prometheus) -> real.Prometheus:
+    empty_prometheus.put(
+        *(
+            f'used{{namespace="{namespace}",pod="{pod}",gpu="{gpu}",node="n"}} {value}'
+            for value, (namespace, pod, gpu) in enumerate(
+                (namespace, f"p{number}", gpu)
+                for namespace in ("a", "b")
+                for number in range(30)
+                for gpu in (0, 1)
+            )
+        ),
+        'twice{namespace="a",pod="p0",gpu="0"} 1',
+        'twice{namespace="a",pod="p1",gpu="0"} 1',
+        'twice{namespace="a",pod="p1",gpu="1"} 1',
+        'info{node="n",owner="x"} 1',
+        'hot{node="n0"} 1',
+        'hot{node="n1"} 2',
+        'hot{node="n2"} 3',
+        'left{namespace="a",exported_pod="p0",pod="exporter"} 7',
+        'left{namespace="a",pod="p1"} 8',
+    )
+    return empty_prometheus
 
 
 class Counting:

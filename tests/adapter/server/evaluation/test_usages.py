@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 
 import aiohttp
 import pytest
@@ -18,28 +18,26 @@ from rules.query import resource
 from rules.query.plan import Plan
 from tests.adapter.server.evaluation.test_shared_query import Counting
 from tests.rules.query.test_resource import QUERY, queries
-from tools.real import prometheus as real
 
 NAMESPACES = [f"n{number}" for number in range(40)]
 ALONE = "topk(9,m{<<.LabelMatchers>>})"
 
 
 @pytest.fixture(scope="module")
-def running(real_servers: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with real.run(tmp_path_factory.mktemp("prometheus")) as prometheus:
-        prometheus.put(
-            *(
-                f'm{{ns="{namespace}",pod="{pod}",container="{container}"}} {number}'
-                for number, namespace in enumerate(NAMESPACES)
-                for pod in ("a", "b")
-                for container in ("main", "side")
-            ),
-            'm{node="n1"} 7',
-            'm{ns="idle",pod="b",container="main"} 0',
-            'm{ns="idle",pod="a",container="main"} 0',
-            'm{ns="idle",pod="a",container="side"} 1',
-        )
-        yield prometheus.url
+def running(empty_prometheus: Prometheus) -> str:
+    empty_prometheus.put(
+        *(
+            f'm{{ns="{namespace}",pod="{pod}",container="{container}"}} {number}'
+            for number, namespace in enumerate(NAMESPACES)
+            for pod in ("a", "b")
+            for container in ("main", "side")
+        ),
+        'm{node="n1"} 7',
+        'm{ns="idle",pod="b",container="main"} 0',
+        'm{ns="idle",pod="a",container="main"} 0',
+        'm{ns="idle",pod="a",container="side"} 1',
+    )
+    return empty_prometheus.url
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import replace
 
@@ -44,11 +44,10 @@ A, B, PATTERN = rule("swap_a"), rule("swap_b"), rule('{__name__=~"other_.*"}')
 
 
 @pytest.fixture(scope="module")
-def running(real_servers, tmp_path_factory) -> Iterator[real.Prometheus]:
-    with real.run(tmp_path_factory.mktemp("prometheus")) as prometheus:
-        for name in ("swap_a", "swap_b", "swap_c", "other_a"):
-            prometheus.put(f'{name}{{namespace="n",pod="p",exported_pod="q"}} 1')
-        yield prometheus
+def running(empty_prometheus: real.Prometheus) -> real.Prometheus:
+    for name in ("swap_a", "swap_b", "swap_c", "other_a"):
+        empty_prometheus.put(f'{name}{{namespace="n",pod="p",exported_pod="q"}} 1')
+    return empty_prometheus
 
 
 @pytest.fixture
