@@ -208,8 +208,8 @@ async def test_a_thousand_failed_requests_write_some_tens_of_short_lines(stream)
     logger.addHandler(handler)
     logger.propagate = False  # pytest keeps every record
 
-    async def fail(call):
-        raise errors.Broken(f"{call.info.path}\n{FORGED}" + "x" * 5_000)
+    async def fail(request, head):
+        raise errors.Broken(f"{head.info.path}\n{FORGED}" + "x" * 5_000)
 
     request = b"GET /apis/g/v/pods HTTP/1.1\r\nHost: x\r\n\r\n"
     try:
