@@ -7,7 +7,8 @@ import contextlib
 import dataclasses
 import itertools
 import logging
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from multidict import CIMultiDict
 from prometheus_client import CollectorRegistry
@@ -17,6 +18,7 @@ from adapter.server.api.groups.backend import Backend, TeamRules
 from adapter.server.api.openapi import OpenApi
 from adapter.server.apimachinery import request_info
 from adapter.server.apimachinery.heads import Head
+from adapter.server.auth import authentication, authorization, filters, tokens, trust
 from adapter.server.cluster.object_index import Object
 from adapter.server.evaluation.evaluation import Evaluated, Usages
 from adapter.server.http import server
@@ -195,6 +197,13 @@ async def only_answers(*_: object) -> Nobody:
     return Nobody()
 
 
+def guard(api: object) -> filters.Guard:
+    """Return the filters of a server without CAs, whose API server is `api`."""
+    reviews: Any = api
+    authenticator = authentication.Authenticator(trust.Trust, tokens.TokenReviews(reviews))
+    return filters.Guard(authenticator, authorization.Authorizer(reviews))
+
+
 class CauseCollector:
     """Fake CauseCollector with one cause for everything; records the calls."""
 
@@ -306,6 +315,48 @@ async def listening(handler: Serve, *, head_seconds: float = 5.0) -> AsyncIterat
         yield listener.port
     finally:
         await listener.close()
+
+
+@contextlib.contextmanager
+def sending(
+    serve: Serve, *, quiet_seconds: float = 10.0, **limits: float
+) -> Iterator[Callable[[bytes], bytes]]:
+    """Yield a function that sends bytes to a server, and returns what it receives.
+
+    After the first bytes, it waits `quiet_seconds` for more: a connection that is kept alive never
+    ends.
+    """
+    with asyncio.Runner() as loop:
+
+        async def start() -> server.Listener:
+            listener = server.Listener(
+                serve, "127.0.0.1", 0, shutdown_seconds=0.1, close_seconds=0.1, **limits
+            )
+            listener.start()
+            return listener
+
+        async def exchange(data: bytes) -> bytes:
+            reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
+            answer = b""
+            try:
+                writer.write(data)
+                while True:
+                    async with asyncio.timeout(quiet_seconds if answer else 20):
+                        if not (piece := await reader.read(1 << 16)):
+                            return answer
+                    answer += piece
+            except (ConnectionError, TimeoutError):
+                return answer
+            finally:
+                writer.close()
+
+        listener = loop.run(start())
+
+        def send(data: bytes) -> bytes:
+            return loop.run(exchange(data))
+
+        yield send
+        loop.run(listener.close())
 
 
 async def fetch(

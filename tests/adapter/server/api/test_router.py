@@ -1,4 +1,4 @@
-"""Routing, and the server's behaviour towards malformed and slow clients, over a socket."""
+"""Routing, and the server's behaviour towards unusual clients; tests/parity has more paths."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ import contextlib
 import json
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from adapter import errors
 from adapter.server.apimachinery import encoding
@@ -47,28 +45,16 @@ CUSTOM = "/apis/custom.metrics.k8s.io"
 @pytest.mark.parametrize(
     ("target", "status", "kind"),
     [
-        ("/apis", 200, "APIGroupList"),
-        ("/apis/", 404, "Status"),
-        (CUSTOM, 200, "APIGroup"),
-        (f"{CUSTOM}/", 404, "Status"),
-        (f"{CUSTOM}/v1beta2", 200, "APIResourceList"),
         (f"{CUSTOM}/v1beta2/", 404, "Status"),
-        (f"{CUSTOM}/v1beta3", 404, "Status"),
         (f"{CUSTOM}/v1beta3/nodes/n/m", 404, "Status"),
-        (f"{CUSTOM}/v1beta2/nodes", 404, "Status"),
         (f"{CUSTOM}/v1beta2/nodes/n/m", 404, "Status"),
         (f"{CUSTOM}x/v1beta2", 404, None),
-        ("/apis/nosuch.group", 404, None),
-        ("/version", 200, None),
-        ("/version/", 404, "Status"),
         ("/version/x", 404, "Status"),
         ("/versionx", 404, None),
-        ("//apis", 404, None),
-        ("/api", 404, None),
         ("http://adapter/apis", 200, "APIGroupList"),
     ],
 )
-async def test_paths_are_routed_like_in_the_original(port, target, status, kind):
+async def test_paths_that_are_not_in_the_recordings_are_routed_alike(port, target, status, kind):
     got = await wired.fetch(port, target)
 
     document = json.loads(got.body)
@@ -154,13 +140,6 @@ async def test_only_callers_who_may_read_discovery_get_the_warning_of_a_remember
     assert ["Warning" in each.headers for each in got] == [True, False, True]
 
 
-@pytest.mark.parametrize("target", ["/healthz", "/nope"])
-async def test_other_paths_ignore_the_accept_header(port, target):
-    got = await wired.fetch(port, target, headers={"Accept": "text/html"})
-
-    assert got.status == (200 if target == "/healthz" else 404)
-
-
 async def test_405_precedes_406(port):
     got = await wired.fetch(port, "/apis", method="POST", headers={"Accept": "text/html"})
 
@@ -216,23 +195,6 @@ async def test_a_body_does_not_count_towards_the_head(port):
     assert got.rest == b""
 
 
-async def test_connections_are_kept_alive(port):
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-
-    for _ in range(3):
-        writer.write(b"GET /healthz HTTP/1.1\r\nHo")
-        await asyncio.sleep(0.01)
-        writer.write(b"st: x\r\n\r\n")
-        head = await reader.readuntil(b"\r\n\r\n")
-        body = await reader.readexactly(2)
-
-        assert (head.split()[1], body) == (b"200", b"ok")
-        assert b"Connection" not in head
-
-    writer.close()
-    await writer.wait_closed()
-
-
 async def test_the_head_limit_applies_to_the_second_request_too():
     async with wired.listening(build_router(), head_seconds=0.5) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -267,28 +229,6 @@ async def test_100_continue_is_never_sent(port, expect):
     assert got.status == 405
 
 
-async def test_the_handler_is_cancelled_when_the_client_disconnects():
-    started, stopped = asyncio.Event(), asyncio.Event()
-
-    async def guard(request, head, info):
-        started.set()
-        try:
-            await asyncio.sleep(30)
-        finally:
-            stopped.set()
-
-    async with wired.listening(build_router(guard=guard)) as port:
-        _, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
-        await writer.drain()
-        await started.wait()
-        writer.close()
-        await writer.wait_closed()
-
-        async with asyncio.timeout(5):
-            await stopped.wait()
-
-
 @pytest.mark.parametrize("shared", [True, False])
 async def test_a_port_is_shared_only_if_permitted(shared):
     first = server.Listener(build_router(), "127.0.0.1", 0, reuse_port=shared)
@@ -309,67 +249,3 @@ async def test_an_exception_outside_the_middleware_is_a_bare_500_with_a_logged_t
 
     assert (got.status, got.body) == (500, b"500 Internal Server Error")
     assert any(record.exc_info for record in caplog.records)
-
-
-def paths() -> st.SearchStrategy[bytes]:
-    words = st.sampled_from(
-        [
-            b"apis",
-            b"custom.metrics.k8s.io",
-            b"v1beta2",
-            b"namespaces",
-            b"metrics",
-            b"pods",
-            b"*",
-            b"%2A",
-            b"%ff",
-            b"%00",
-            b"",
-            b"healthz",
-            b"status",
-            b"watch",
-        ]
-    )
-    raw = st.binary(max_size=12).map(
-        lambda text: bytes(byte for byte in text if byte > 0x20 and byte != 0x7F)
-    )
-    return st.lists(words | raw, max_size=9).map(lambda parts: b"/" + b"/".join(parts))
-
-
-@given(
-    path=paths(),
-    query=st.lists(
-        st.tuples(
-            st.sampled_from(
-                [
-                    b"labelSelector",
-                    b"fieldSelector",
-                    b"metricLabelSelector",
-                    b"limit",
-                    b"timeout",
-                    b"watch",
-                    b"pretty",
-                    b"exclude",
-                    b"verbose",
-                ]
-            ),
-            st.binary(max_size=10).map(lambda raw: b"".join(b"%%%02x" % byte for byte in raw)),
-        ),
-        max_size=3,
-    ),
-    accept=st.text("applicationjsonyhtmlpretty/*;,q=01. ", max_size=40),
-)
-def test_answers_never_contain_internals(path, query, accept):
-    target = path + b"?" + b"&".join(key + b"=" + value for key, value in query)
-
-    async def fetch() -> wired.Reply:
-        async with wired.listening(build_router()) as port:
-            return await wired.fetch(port, target, headers={"Accept": accept.strip()})
-
-    got = asyncio.run(fetch())
-
-    assert got.status in {200, 400, 404, 406, 500}
-    if got.status == 500:
-        known = (b"unable to list matching resources", b"parse requirement", b"found '")
-        assert any(text in got.body for text in known), got.body
-    assert b"Traceback" not in got.body

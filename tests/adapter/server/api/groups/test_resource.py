@@ -268,7 +268,6 @@ async def test_a_selector_without_objects_gives_an_empty_list_and_the_reason(get
         ("/services", 404),
         ("/nodes?labelSelector=a%3D%3D%3Db", 400),
         ("/nodes/n1?labelSelector=a%3D%3D%3Db&watch=true&limit=x", 200),
-        ("/pods?watch=true", 405),
     ],
 )
 async def test_only_the_routes_of_kubernetes_are_served(get, target, status):
