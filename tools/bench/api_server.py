@@ -2,15 +2,14 @@
 
 Lists of pods are encoded once, so that this process needs little of the CPU. Discovery, the
 ConfigMap with the trusted CAs and all other kinds come from the fake of the tests, and every access
-is allowed. A watch has bookmarks, and two events for each pod that POST /replace replaces. GET
-/counts returns the number of requests by verb and resource.
+is allowed. A watch has bookmarks only. GET /counts returns the number of requests by verb and
+resource.
 """
 
 from __future__ import annotations
 
 import asyncio
 import functools
-import itertools
 import json
 import sys
 import time
@@ -24,7 +23,7 @@ from tools.bench import processes, workload
 from tools.bench.workload import Size
 from tools.fakes import kubernetes
 
-COUNTS, REPLACE = "/counts", "/replace"
+COUNTS = "/counts"
 OPEN_WATCHES = "open watches of pods"
 """Entry among the counts that also goes down."""
 
@@ -46,15 +45,11 @@ class ApiServer:
         """Pods by the value of the label that selectors compare; all without a selector."""
         for pod in pods:
             self._pods.setdefault(pod["metadata"]["labels"][workload.LABEL], []).append(pod)
-        self._versions = itertools.count(int(_VERSION) + 1)
-        self._watches: set[asyncio.Queue[dict[str, Any]]] = set()
 
     async def handle(self, request: web.Request, handler: Any) -> web.StreamResponse:
         """Count a request, and respond to those that a benchmark causes often."""
         if request.path == COUNTS:
             return web.json_response(self._counts)
-        if request.path == REPLACE:
-            return self._replace(*await request.json())
         *_, resource = request.path.rsplit("/", 1)
         watching = request.query.get("watch") in ("true", "1")
         if request.method == "POST":
@@ -107,15 +102,6 @@ class ApiServer:
         document = {"kind": f"{kind}List", "apiVersion": version, "metadata": metadata}
         return json.dumps({**document, "items": items}).encode()
 
-    def _replace(self, namespace: str, app: str, name: str, new: str) -> web.Response:
-        """Delete a pod and create another one; lists show them only if they have not begun."""
-        for kind, each in (("DELETED", name), ("ADDED", new)):
-            pod = workload.pod(namespace, app, each, 0)
-            pod["metadata"]["resourceVersion"] = str(next(self._versions))
-            for queue in self._watches:
-                queue.put_nowait({"type": kind, "object": pod})
-        return web.Response()
-
     async def _watch(self, request: web.Request) -> web.StreamResponse:
         if "sendInitialEvents" in request.query:
             raise web.HTTPUnprocessableEntity(text=_FORBIDDEN_WATCH)
@@ -124,24 +110,18 @@ class ApiServer:
             "kind": "PartialObjectMetadata" if partial else "Pod",
             "apiVersion": "meta.k8s.io/v1" if partial else "v1",
         }
-        bookmark = {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": _VERSION}}}
+        document = kind | {"metadata": {"resourceVersion": _VERSION}}
+        bookmark = json.dumps({"type": "BOOKMARK", "object": document}).encode() + b"\n"
         response = web.StreamResponse(headers={"Content-Type": _JSON})
         await response.prepare(request)
         seconds = float(request.query.get("timeoutSeconds", 1800))
         self._counts[OPEN_WATCHES] += 1
-        events: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
-        self._watches.add(events)
         ends = time.monotonic() + seconds
         try:
             while time.monotonic() < ends:
-                try:
-                    event = await asyncio.wait_for(events.get(), _BOOKMARK_SECONDS)
-                except TimeoutError:
-                    event = bookmark
-                line = json.dumps({**event, "object": event["object"] | kind}).encode()
-                await response.write(line + b"\n")
+                await asyncio.sleep(_BOOKMARK_SECONDS)
+                await response.write(bookmark)
         finally:
-            self._watches.discard(events)
             self._counts[OPEN_WATCHES] -= 1
         return response
 

@@ -76,27 +76,22 @@ class Size:
             (namespace, app, pod) for namespace, app in self.apps() for pod in self.pod_names(app)
         )
         for number, (namespace, app, pod) in enumerate(pods):
+            labels = {
+                "exported_namespace": namespace,
+                "exported_pod": pod,
+                "exported_container": "server",
+                "namespace": "gpu-operator",
+                "pod": f"dcgm-exporter-{number // 8}",
+                "gpu": str(number % 8),
+                "UUID": f"GPU-a1002f3a-6c1d-4e5b-9f00-{number:012x}",
+                "device": f"nvidia{number % 8}",
+                "modelName": "NVIDIA A100-SXM4-80GB",
+                "Hostname": f"gpu-node-{number // 8}",
+                "app": app,
+            }
+            current = float(number % 100) if value is None else value
             for name in _SERIES:
-                current = float(number % 100) if value is None else value
-                yield labels(name, namespace, app, pod, number), current
-
-
-def labels(series: str, namespace: str, app: str, pod: str, number: int) -> dict[str, str]:
-    """Return the labels of one series of a pod's GPU, as dcgm-exporter has them."""
-    return {
-        "__name__": f"DCGM_FI_DEV_{series}",
-        "exported_namespace": namespace,
-        "exported_pod": pod,
-        "exported_container": "server",
-        "namespace": "gpu-operator",
-        "pod": f"dcgm-exporter-{number // 8}",
-        "gpu": str(number % 8),
-        "UUID": f"GPU-a1002f3a-6c1d-4e5b-9f00-{number:012x}",
-        "device": f"nvidia{number % 8}",
-        "modelName": "NVIDIA A100-SXM4-80GB",
-        "Hostname": f"gpu-node-{number // 8}",
-        "app": app,
-    }
+                yield {"__name__": f"DCGM_FI_DEV_{name}", **labels}, current
 
 
 def pod(namespace: str, app: str, name: str, number: int) -> dict[str, Any]:

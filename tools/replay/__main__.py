@@ -1,9 +1,8 @@
-"""Compares replays with what really was: `python -m tools.replay values|decisions|simulation`.
+"""Compares replays with what really was: `python -m tools.replay values|decisions`.
 
 * `values`: past values and the answers that the server gave then, on a real Prometheus.
 * `decisions`: decisions from such values and those of the real controller, on a real control plane.
   A decision is at an edge if a window or period ended within some tenths of a second.
-* `simulation`: whole replays and a second simulation, which imports nothing of `rules`.
 
 Prints a table; returns 1 if something differs.
 """
@@ -12,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import dataclasses
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
@@ -32,7 +30,7 @@ T = TypeVar("T")
 def main(argv: Sequence[str]) -> int:
     """Compare, and print the table; return 1 if something differs."""
     parser = argparse.ArgumentParser(prog="python -m tools.replay", description=main.__doc__)
-    parser.add_argument("what", choices=("values", "decisions", "simulation"))
+    parser.add_argument("what", choices=("values", "decisions"))
     parser.add_argument("--cases", type=int, default=200, help="rules and HPAs (default 200)")
     parser.add_argument("--seed", type=int, default=SEED)
     parser.add_argument("--steps", type=int, default=40, help="syncs of the past (default 40)")
@@ -42,11 +40,6 @@ def main(argv: Sequence[str]) -> int:
         rows = asyncio.run(values.run(arguments.cases, seed=arguments.seed, steps=arguments.steps))
     if arguments.what == "values":
         return _values(rows)
-    if arguments.what == "simulation":
-        found = values.simulate(rows)
-        for name, number in dataclasses.asdict(found).items():
-            print(f"{name:<10}{number:>8}")
-        return int(bool(found.decisions or found.replicas))
     with (
         tempfile.TemporaryDirectory(prefix="replay-") as folder,
         plane.running(Path(folder), build.ensure_programs()) as control_plane,

@@ -6,13 +6,11 @@ objects of then; a replay reads ranges afterwards.
 
 from __future__ import annotations
 
-import copy
-import dataclasses
 import json
 import math
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -33,9 +31,9 @@ from adapter.server.apimachinery.negotiation import UNCHANGED
 from adapter.server.evaluation.evaluation import Evaluation
 from rules import quantity, ruleset
 from rules.document.sources import DEFAULT
-from rules.hpa import autoscaler, reading, replay
+from rules.hpa import autoscaler, reading
 from rules.hpa.reading import Reply, Request
-from rules.hpa.replay import Reading, Variant
+from rules.hpa.replay import Reading
 from rules.kinds import PODS, WORKLOADS, GroupResource, Kinds
 from rules.metrics_apis import CUSTOM, EXTERNAL
 from rules.query import entry_document
@@ -43,7 +41,7 @@ from rules.query.pod_age import too_young
 from rules.selectors import selectors
 from rules.selectors.selectors import Selector
 from tools.real import prometheus as real
-from tools.replay import simulation, worlds
+from tools.replay import worlds
 from tools.replay.worlds import STEP, Case
 
 _DISCOVERY = {
@@ -273,64 +271,3 @@ async def run(number: int, *, seed: int = 1, steps: int = 40) -> list[Row]:
         for case in cases:
             prometheus.put_series(case.written())
         return await compare(cases, prometheus.url)
-
-
-@dataclass(kw_only=True)
-class Differences:
-    """How often a replay and the simulation of `tools.replay.simulation` differ."""
-
-    hpas: int = 0
-    syncs: int = 0
-    decisions: int = 0
-    """Syncs at which the decisions from facts differ."""
-    replicas: int = 0
-    """Syncs at which the simulated replicas differ."""
-    modelled: int = 0
-    """Syncs of the simulations whose values are those of the model."""
-
-
-def simulate(rows: Iterable[Row]) -> Differences:
-    """Replay each past with its own settings and with others, both ways."""
-    found = Differences()
-    for row in rows:
-        if row.past is None:
-            continue
-        history, loads = row.past.history, row.past.totals
-        syncs = [
-            {
-                "time": each.time,
-                "replicas": each.replicas,
-                "present": each.present,
-                "pods": each.pods,
-                "ready": each.ready,
-                "reads": [dataclasses.asdict(of) for of in each.readings],
-            }
-            for each in history
-        ]
-        found.hpas += 1
-        hpa = autoscaler.autoscaler(row.case.hpa)
-        decided = replay.decisions(hpa, history)
-        others = simulation.decisions(row.case.hpa, syncs)
-        found.decisions += sum(a != b for a, b in zip(decided, others, strict=True))
-        for document in (row.case.hpa, *_variants(row.case.hpa)):
-            other = autoscaler.autoscaler(document)
-            variant = Variant(title="", hpa=other)
-            mine = replay.simulate(variant, history, startup=40.0, totals=loads)
-            second = simulation.simulated(document, syncs, startup=40.0, loads=loads)
-            found.syncs += len(second)
-            found.modelled += round(mine.modelled / STEP)
-            found.replicas += sum(a != b for a, b in zip(mine.replicas, second, strict=True))
-    return found
-
-
-def _variants(hpa: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield other settings: targets, bounds, behavior."""
-    for text in ("3", "70"):
-        document = copy.deepcopy(hpa)
-        metric = document["spec"]["metrics"][0]
-        target = metric[metric["type"].lower()]["target"]
-        target[target["type"][0].lower() + target["type"][1:]] = text
-        yield document
-    yield {**hpa, "spec": {**hpa["spec"], "minReplicas": 3, "maxReplicas": 6}}
-    without = {key: each for key, each in hpa["spec"].items() if key != "behavior"}
-    yield {**hpa, "spec": without}

@@ -247,6 +247,23 @@ def test_zero_replicas_are_left_when_there_is_something_to_do():
     assert simulated.replicas[-1] == 3
 
 
+@pytest.mark.parametrize(("minimum", "desired"), [(0, 3), (1, 0)])
+def test_a_controller_that_starts_scales_from_zero_only_where_zero_is_allowed(minimum, desired):
+    settings = hpa(documents.external_metric(averageValue="10"), minimum=minimum)
+    reading = Reading(milli=25_000)
+    sync = Sync(time=START, readings=(reading,), replicas=0, present=0, pods=0, ready=0)
+
+    assert list(replay.decisions(settings, [sync])) == [desired]
+
+
+def test_a_replay_begins_with_the_pods_if_the_replicas_are_not_known():
+    first, *others = past(160, 160, 160)
+
+    result = run(hpa(), [dataclasses.replace(first, replicas=None), *others])
+
+    assert result.replicas == (4, 4, 4)
+
+
 def test_decisions_are_those_of_the_controller_from_what_there_was():
     """The same by `decision.decide` alone, with all past recommendations and changes."""
     generator = random.Random(7)
