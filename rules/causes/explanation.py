@@ -1,24 +1,24 @@
 """Explanation of one request for a metric: each step from rule to value, with its facts.
 
-Pure. `adapter.server.api.explain` takes the steps. Every list has its length and the first
-elements.
+Pure. `adapter.server.api.explain` takes the steps, and `explanation_text` renders the document.
+Every list has its length and the first elements.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import Generic, Literal, TypeVar
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any, TypeVar
 
 from rules import promql
 from rules.causes import candidates, evidence, missing, samples, suggestions, wording
 from rules.causes.evidence import Evidence
+from rules.causes.explanation_text import KIND, Document
 from rules.causes.inventory import NEVER_LISTED, Inventory
 from rules.causes.questions import Question
 from rules.errors import UnknownResourceError
 from rules.findings import Finding
 from rules.kinds import GroupResource
-from rules.query import nature, scope
+from rules.query import entry_document, nature, scope
 from rules.query.aggregate import Sample
 from rules.query.catalog import Entry, ExternalEntry
 from rules.quoting import counted, shorten
@@ -26,166 +26,122 @@ from rules.ruleset import CompiledRule
 
 T = TypeVar("T")
 
-MAX_SHOWN = 10
+API_VERSION = "explain.gpu-metrics-adapter/v1"
+_MAX_SHOWN = 10
 """Elements of a list that are shown."""
 _MAX_LABELS = 30
 MAX_LABEL = 1000
 """Characters of the value of a label."""
 _UNRELATED, _MAX_UNRELATED = 10, 3
 """Distance of a rule whose name has nothing to do with the metric; how many of these are shown."""
-MAX_QUERY = 20_000
+_MAX_QUERY = 20_000
 """Characters of a query: fifty names of 253 characters, and what is around them."""
 
-Outcome = Literal["values", "noValue", "unknown"]
+
+def document(
+    request: Document,
+    *,
+    rules: Document,
+    objects: Document | None,
+    entry: Entry | ExternalEntry | None,
+    queries: Sequence[Document],
+    values: Document,
+    causes: Sequence[Finding],
+    failure: str = "",
+) -> Document:
+    """Return the document of all steps of a request.
+
+    `objects` is None for an external metric, and if the objects could not be listed. `entry` is
+    None if no rule produces the metric. `queries` are those of `query`, `values` those of
+    `shown_values`. `failure` is the message of an error without a cause.
+    """
+    outcome = "noValue"
+    if values["count"]:
+        outcome = "values"
+        verdict = _verdict_on_values(request, queries, values, causes)
+    elif causes:
+        verdict = f" has no value: {causes[0]}"
+    elif failure:
+        outcome = "unknown"
+        verdict = f": {failure}. See /readyz?verbose and the adapter's log"
+    else:
+        verdict = " has no value: it appeared or disappeared just now. Retry"
+    return {
+        "kind": KIND,
+        "apiVersion": API_VERSION,
+        "request": request,
+        "rules": rules,
+        "objects": objects,
+        "plan": None if entry is None else entry_document.document(entry),
+        "queries": list(queries),
+        "values": values,
+        "causes": [{"reason": each.reason, "message": each.sentence} for each in causes],
+        "outcome": outcome,
+        "verdict": _subject(request) + verdict,
+    }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shown(Generic[T]):
-    """A list of which only the beginning is shown."""
-
-    count: int
-    items: tuple[T, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    """The request."""
-
-    metric: str
-    resource: str
-    """As the request spells it; empty for an external metric."""
-    namespace: str
-    name: str
-    """`*` for all objects; empty for an external metric."""
-    selector: str
-    """Label selector of the objects."""
-    metric_selector: str
-
-    def __str__(self) -> str:
-        namespace = f" in namespace {wording.printable(self.namespace)}" if self.namespace else ""
-        if not self.resource:
-            return f"external metric {wording.printable(self.metric)}{namespace}"
-        objects = f"{wording.printable(self.resource)}/{wording.printable(self.name)}"
-        return f"{wording.printable(self.metric)} of {objects}{namespace}"
+def _subject(request: Document) -> str:
+    namespace = request["namespace"]
+    place = f" in namespace {wording.printable(namespace)}" if namespace else ""
+    metric = wording.printable(request["metric"])
+    if not request["resource"]:
+        return f"external metric {metric}{place}"
+    objects = f"{wording.printable(request['resource'])}/{wording.printable(request['name'])}"
+    return f"{metric} of {objects}{place}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RuleFacts:
-    """A rule, and whether it provides the metric."""
-
-    rule: str
-    """Its position: `rules[0] (rules.yaml:2)`."""
-    taken: bool
-    reason: str
-    """Why it is taken, or why not."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueryFacts:
-    """One query of the plan, and what Prometheus answered."""
-
-    rule: str
-    source: str
-    """Name of the Prometheus that was queried."""
-    series: str
-    wanted_labels: tuple[str, ...]
-    """Labels of the object and of its namespace."""
-    present_labels: tuple[str, ...]
-    """Labels of the series now; empty if that is unknown."""
-    promql: str
-    """On one line, for at most fifty of the objects."""
-    samples: Shown[Sample] | None
-    """Those of the objects; None if the query failed."""
-    scope: str = ""
-    """How far the query can be shared: cluster, namespace or alone."""
-    other_samples: int = 0
-    """Number of the other samples, which the caller may not see."""
-    error: str = ""
-    """Why the query failed, or that its response is partial."""
-    series_count: int | None = None
-    """Number of series of the objects, without what the query does with them."""
-    newest: float | None = None
-    """Age of their newest sample in seconds."""
-    oldest: float | None = None
-    notes: tuple[str, ...] = ()
-    """What is remarkable about an answer with values."""
-    evidence: tuple[tuple[str, str], ...] = ()
-    """PromQL of each query that was sent, and its result in a few words."""
+def _verdict_on_values(
+    request: Document, queries: Sequence[Document], values: Document, causes: Sequence[Finding]
+) -> str:
+    """Return what the values are, and what to do about them, as the predicate of a sentence."""
+    count = values["count"]
+    listed = ", ".join(
+        f"{each['value']} for {wording.printable(each['object'])}"
+        if each["object"]
+        else each["value"]
+        for each in values["items"][:3]
+    )
+    more = f" and {count - 3} more" if count > 3 else ""
+    ages = [each["oldestSampleSeconds"] for each in queries]
+    oldest = max((each for each in ages if each is not None), default=None)
+    age = "" if oldest is None else f" (oldest sample: {oldest:.0f} s)"
+    has = f" has the value{'s' * (count > 1)} {listed}{more}{age}"
+    for remark in (*causes[:1], *(note for each in queries for note in each["notes"])):
+        return f"{has}, but {remark}"
+    if not request["resource"] and count > 1:
+        has += f". An HPA adds up these {count} values"
+        query = queries[0]["promql"] if queries else ""
+        if doubt := nature.doubt_of_sum(request["metric"], query):
+            return f"{has}, but each is {doubt.sentence}"
+    return f"{has}. Nothing to do"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Explanation:
-    """All steps of one request."""
-
-    asked: Asked
-    rules: Shown[RuleFacts]
-    objects: Shown[str] | None = None
-    """Names of the objects; None for an external metric, and if they could not be listed."""
-    entry: Entry | ExternalEntry | None = None
-    """The metric; None if no rule produces it."""
-    queries: tuple[QueryFacts, ...] = ()
-    values: Shown[tuple[str, str]] = field(default_factory=lambda: first(()))
-    """Object, or labels of an external metric, and value, as the API returns them."""
-    causes: tuple[Finding, ...] = ()
-    failure: str = ""
-    """Message of an error without a cause."""
-
-    @property
-    def outcome(self) -> Outcome:
-        """Whether there is a value."""
-        if self.values.count:
-            return "values"
-        return "unknown" if self.failure and not self.causes else "noValue"
-
-    @property
-    def verdict(self) -> str:
-        """What happens, in one sentence, and what to do about it."""
-        if self.outcome == "unknown":
-            return f"{self.asked}: {self.failure}. See /readyz?verbose and the adapter's log"
-        if not self.values.count:
-            cause = self.causes[0] if self.causes else None
-            if cause is None:
-                return f"{self.asked} has no value: it appeared or disappeared just now. Retry"
-            return f"{self.asked} has no value: {cause}"
-        noun = "the value" if self.values.count == 1 else "the values"
-        shown = f"{noun} " + ", ".join(
-            f"{value} for {wording.printable(name)}" if name else value
-            for name, value in self.values.items[:3]
-        )
-        more = f" and {self.values.count - 3} more" if self.values.count > 3 else ""
-        age = self._age()
-        if self.causes:
-            return f"{self.asked} has {shown}{more}{age}, but {self.causes[0]}"
-        notes = [each for query in self.queries for each in query.notes]
-        if notes:
-            return f"{self.asked} has {shown}{more}{age}, but {notes[0]}"
-        summed = ""
-        if not self.asked.resource and self.values.count > 1:
-            query = self.queries[0].promql if self.queries else ""
-            doubt = nature.doubt_of_sum(self.asked.metric, query)
-            summed = f". An HPA adds up these {self.values.count} values"
-            if doubt:
-                return f"{self.asked} has {shown}{more}{age}{summed}, but each is {doubt.sentence}"
-        return f"{self.asked} has {shown}{more}{age}{summed}. Nothing to do"
-
-    def _age(self) -> str:
-        ages = [each.oldest for each in self.queries if each.oldest is not None]
-        return f" (oldest sample: {max(ages):.0f} s)" if ages else ""
-
-
-def first(items: Iterable[T], limit: int = MAX_SHOWN) -> Shown[T]:
-    """Return the length of `items` and the first of them."""
+def shown(items: Iterable[T], convert: Callable[[T], Any] = str) -> Document:
+    """Return the length of `items`, and the first of them as the document has them."""
     every = tuple(items)
-    return Shown(count=len(every), items=every[:limit])
+    return {"count": len(every), "items": [convert(each) for each in every[:_MAX_SHOWN]]}
 
 
-def facts(
+def shown_values(values: Iterable[tuple[str, str]]) -> Document:
+    """Return the values: each has its object, or the labels of an external metric."""
+    return shown(values, lambda each: {"object": each[0], "value": each[1]})
+
+
+def sample(found: Sample) -> Document:
+    """Return a sample. Numbers that JSON does not have are text."""
+    labels = {name: shorten(each, MAX_LABEL) for name, each in found.labels.items()}
+    value = samples.NOT_FINITE.get(str(found.value), found.value)
+    return {"labels": labels, "value": value}
+
+
+def query(
     found: Evidence,
     *,
     labels: Collection[str],
     metric_selector: str,
     of_rule: Iterable[tuple[str, str]] = (),
-) -> QueryFacts:
+) -> Document:
     """Return what is shown of the evidence about one step; `labels` are those of its series now.
 
     `metric_selector` is the selector of the series, as the request spells it. `of_rule` has the
@@ -195,25 +151,27 @@ def facts(
     binding = question.step.binding
     own = _own(question, answer or ())
     sent = (*evidence.lines(found.queries, found.results), *of_rule)
-    return QueryFacts(
-        rule=str(question.rule.config.where),
-        source=question.rule.config.source,
-        series=question.step.series,
-        wanted_labels=tuple(filter(None, (binding.resource, binding.namespace))),
-        present_labels=tuple(sorted(labels))[:_MAX_LABELS],
-        promql=shorten(promql.one_line(question.query), MAX_QUERY),
-        scope=scope.sharing(question.step.source, binding).scope,
-        samples=None if answer is None else first(own),
-        other_samples=len(answer or ()) - len(own),
-        error=found.error or _of_histograms(found),
-        series_count=found.series,
-        newest=found.newest,
-        oldest=found.oldest,
-        notes=(*samples.unused_selector(question, metric_selector), *found.notes),
-        evidence=tuple(
-            (shorten(promql.one_line(query), MAX_QUERY), result) for query, result in sent
-        ),
-    )
+    return {
+        "rule": str(question.rule.config.where),
+        "source": question.rule.config.source,
+        "series": question.step.series,
+        "wantedLabels": [each for each in (binding.resource, binding.namespace) if each],
+        "presentLabels": sorted(labels)[:_MAX_LABELS],
+        "promql": _one_line(question.query),
+        "scope": scope.sharing(question.step.source, binding).scope,
+        "samples": None if answer is None else shown(own, sample),
+        "otherSamples": len(answer or ()) - len(own),
+        "error": found.error or _of_histograms(found),
+        "seriesCount": found.series,
+        "newestSampleSeconds": found.newest,
+        "oldestSampleSeconds": found.oldest,
+        "notes": [*samples.unused_selector(question, metric_selector), *found.notes],
+        "evidence": [{"promql": _one_line(text), "result": result} for text, result in sent],
+    }
+
+
+def _one_line(text: str) -> str:
+    return shorten(promql.one_line(text), _MAX_QUERY)
 
 
 def _of_histograms(found: Evidence) -> str:
@@ -247,41 +205,33 @@ def considered(
     *,
     external: bool,
     entry: Entry | ExternalEntry | None,
-) -> Shown[RuleFacts]:
+) -> Document:
     """Return which rules provide `metric` of `resource`, and why the others do not.
 
     `resource` is None if the cluster does not have it. Rules that provide the metric come first,
     then those that are closest to it; unrelated ones are shown only if there is no other.
     """
     rules = inventory.ruleset.external if external else inventory.ruleset.rules
+    if isinstance(entry, ExternalEntry):
+        metric = entry.metric  # the request may have it in another case
     sources = (
         (entry.source,) if isinstance(entry, ExternalEntry) else entry.sources if entry else ()
     )
     taken = {source.rule.index for source in sources}
     names = {name for rule in rules if (name := candidates.fixed_name(rule)) is not None}
     similar = suggestions.similar_names(metric, names)
-    judged = [_judge(inventory, rule, metric, resource, taken, similar) for rule in rules]
+    judged: list[tuple[int, Document]] = []
+    for rule in rules:
+        if is_taken := rule.index in taken:
+            distance, reason = 0, _taking(inventory, rule, metric, resource)
+        else:
+            distance, reason = _refusal(inventory, rule, metric, resource, similar, bool(taken))
+        facts = {"rule": str(rule.config.where), "taken": is_taken, "reason": reason}
+        judged.append((distance, facts))
     judged.sort(key=lambda each: each[0])
     near = [facts for distance, facts in judged if distance < _UNRELATED]
-    shown = near[:MAX_SHOWN] or [facts for _, facts in judged[:_MAX_UNRELATED]]
-    return Shown(count=len(judged), items=tuple(shown))
-
-
-def _judge(
-    inventory: Inventory,
-    rule: CompiledRule,
-    metric: str,
-    resource: GroupResource | None,
-    taken: Collection[int],
-    similar: Sequence[str],
-) -> tuple[int, RuleFacts]:
-    """Return how far a rule is from the metric, and why."""
-    where = str(rule.config.where)
-    if rule.index in taken:
-        reason = _taking(inventory, rule, metric, resource)
-        return 0, RuleFacts(rule=where, taken=True, reason=reason)
-    distance, reason = _refusal(inventory, rule, metric, resource, similar, bool(taken))
-    return distance, RuleFacts(rule=where, taken=False, reason=reason)
+    items = near[:_MAX_SHOWN] or [facts for _, facts in judged[:_MAX_UNRELATED]]
+    return {"count": len(judged), "items": items}
 
 
 def _taking(

@@ -22,9 +22,10 @@ from adapter.server.apimachinery.negotiation import UNCHANGED
 from adapter.server.apimachinery.request_info import RequestInfo
 from adapter.server.apimachinery.responses import Answer
 from adapter.server.auth.in_flight import MaxInFlight
-from rules.causes import explanation, explanation_document, missing
+from rules.causes import explanation, missing
 from rules.causes.evidence import Evidence
-from rules.causes.explanation import MAX_LABEL, Asked, Explanation, RuleFacts
+from rules.causes.explanation import MAX_LABEL
+from rules.causes.explanation_text import Document
 from rules.errors import RulesError
 from rules.findings import Finding
 from rules.kinds import GroupResource
@@ -78,8 +79,7 @@ class Explainer:
         """Return the explanation as JSON. Raises ApiError for requests that are not valid."""
         deadline = min(deadline, asyncio.get_running_loop().time() + _ANSWER_TIMEOUT)
         with self._slots_of(backend, info.namespace):
-            found = await _explain(group, info, backend, deadline)
-        document = explanation_document.document(found)
+            document = await _explain(group, info, backend, deadline)
         return Answer(body=encoding.encode(document, pretty=info.pretty is not False))
 
     def _slots_of(self, backend: Backend, namespace: str) -> MaxInFlight:
@@ -93,7 +93,7 @@ class Explainer:
 
 async def _explain(
     group: AnyGroup, info: RequestInfo, backend: Backend, deadline: float
-) -> Explanation:
+) -> Document:
     requested: custom.Requested | external.Requested | None = None
     query: Plan | ExternalPlan | None = None
     evidence: tuple[Evidence, ...] = ()
@@ -131,46 +131,44 @@ async def _explain(
     names = None if requested is None else requested.names
     asked, resource = _asked(info), None
     inventory = backend.inventory
-    if asked.resource:
+    if asked["resource"]:
         target = question.target_of(info)
         resource = explanation.resolve(inventory, target.resource, target.group)
         if resource is None and not causes:
-            causes = (missing.unknown_resource(asked.resource, inventory.kinds),)
+            causes = (missing.unknown_resource(asked["resource"], inventory.kinds),)
     # Also where the objects cannot be named, for example because one does not exist.
-    entry = _entry(inventory.catalog, asked.metric, resource, external=not asked.resource)
+    entry = _entry(inventory.catalog, asked["metric"], resource, external=not asked["resource"])
     # In a thread, because many rules with thousands of series take a tenth of a second.
     rules = await asyncio.to_thread(
         explanation.considered,
         inventory,
-        asked.metric,
+        asked["metric"],
         resource,
-        external=not asked.resource,
+        external=not asked["resource"],
         entry=entry,
     )
     if requested and entry is None and backend.fallback:
-        forwarded = RuleFacts(
-            rule=f"--external-fallback={backend.fallback.name}",
-            taken=True,
-            reason="is asked, because no rule produces the metric",
-        )
-        rules = replace(rules, items=(forwarded, *rules.items))
-    return Explanation(
-        asked=asked,
+        forwarded = {
+            "rule": f"--external-fallback={backend.fallback.name}",
+            "taken": True,
+            "reason": "is asked, because no rule produces the metric",
+        }
+        rules = {**rules, "items": [forwarded, *rules["items"]]}
+    return explanation.document(
+        asked,
         rules=rules,
-        objects=None if names is None else explanation.first(names),
+        objects=None if names is None else explanation.shown(names),
         entry=entry,
-        queries=tuple(
-            [
-                explanation.facts(
-                    each,
-                    labels=await _labels(each, backend),
-                    metric_selector=asked.metric_selector,
-                    of_rule=_of_rule(each, causes, backend) if _is_unlisted(entry) else (),
-                )
-                for each in evidence
-            ]
-        ),
-        values=explanation.first(values),
+        queries=[
+            explanation.query(
+                each,
+                labels=await _labels(each, backend),
+                metric_selector=asked["metricLabelSelector"],
+                of_rule=_of_rule(each, causes, backend) if _is_unlisted(entry) else (),
+            )
+            for each in evidence
+        ],
+        values=explanation.shown_values(values),
         causes=causes,
         failure=failure,
     )
@@ -230,25 +228,24 @@ def _failure(error: errors.ApiError) -> str:
     return message
 
 
-def _asked(info: RequestInfo) -> Asked:
+def _asked(info: RequestInfo) -> Document:
+    """Return the request; an external metric has no resource, name and selector of objects."""
     if info.group == external.API.name:
-        return Asked(
-            metric=info.resource,
-            resource="",
-            namespace=info.namespace,
-            name="",
-            selector="",
-            metric_selector=info.label_selector,
-        )
-    target = question.target_of(info)
-    return Asked(
-        metric=target.metric,
-        resource=target.resource_in_url,
-        namespace=target.namespace,
-        name=target.name,
-        selector=info.label_selector,
-        metric_selector=info.metric_label_selector,
-    )
+        metric, resource, name, selector = info.resource, "", "", ""
+        namespace, metric_selector = info.namespace, info.label_selector
+    else:
+        target = question.target_of(info)
+        metric, resource, name = target.metric, target.resource_in_url, target.name
+        namespace, metric_selector = target.namespace, info.metric_label_selector
+        selector = info.label_selector
+    return {
+        "metric": metric,
+        "resource": resource,
+        "namespace": namespace,
+        "name": name,
+        "labelSelector": selector,
+        "metricLabelSelector": metric_selector,
+    }
 
 
 def _values(content: Content | None) -> Iterator[tuple[str, str]]:

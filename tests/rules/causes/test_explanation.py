@@ -1,11 +1,8 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
-from rules.causes import explanation, explanation_document, explanation_text
-from rules.causes.explanation import Asked, Explanation, QueryFacts, RuleFacts
+from rules.causes import explanation, explanation_text
 from rules.causes.reasons import Reason
 from rules.findings import Finding
 from rules.kinds import NODES, PODS, GroupResource, Kinds
@@ -22,15 +19,14 @@ from tests.rules.causes.test_missing import (
     inventory,
 )
 
-MERGED = UTIL + "\nmerge: true"
-ASKED = Asked(
-    metric="duty_cycle",
-    resource="pods",
-    namespace="default",
-    name="*",
-    selector="app=bert",
-    metric_selector="",
-)
+ASKED = {
+    "metric": "duty_cycle",
+    "resource": "pods",
+    "namespace": "default",
+    "name": "*",
+    "labelSelector": "app=bert",
+    "metricLabelSelector": "",
+}
 
 
 def considered(
@@ -42,7 +38,7 @@ def considered(
         else resource and known.catalog.entry(resource, metric)
     )
     shown = explanation.considered(known, metric, resource, external=external, entry=entry)
-    return [(each.taken, each.reason) for each in shown.items]
+    return [(each["taken"], each["reason"]) for each in shown["items"]]
 
 
 @pytest.mark.parametrize(
@@ -148,12 +144,9 @@ def test_each_rule_says_why_it_takes_the_metric_or_not(known, metric, resource, 
 def test_an_external_rule_takes_a_name_in_any_case() -> None:
     known = inventory(external=[UPPER], listed=[["DCGM_UTIL"]])
 
-    (entry,) = known.catalog.external.values()
-    shown = explanation.considered(known, entry.metric, None, external=True, entry=entry)
+    found = considered(known, "dcgm_util", None, external=True)
 
-    assert [(each.taken, each.reason) for each in shown.items] == [
-        (True, "takes it from DCGM_UTIL")
-    ]
+    assert found == [(True, "takes it from DCGM_UTIL")]
 
 
 def test_of_many_rules_the_first_ten_near_ones_are_shown() -> None:
@@ -165,57 +158,65 @@ def test_of_many_rules_the_first_ten_near_ones_are_shown() -> None:
         entry=None,
     )
 
-    assert (shown.count, len(shown.items)) == (30, 10)
+    assert (shown["count"], len(shown["items"])) == (30, 10)
 
 
-def facts(**changes) -> QueryFacts:
-    sample = Sample({"pod": "bert-0"}, 23.5, 0.0)
-    return QueryFacts(
-        **{
-            "rule": "rules[0] (rules.yaml:2)",
-            "source": "default",
-            "series": "gpu_util",
-            "wanted_labels": ("pod", "namespace"),
-            "present_labels": ("namespace", "pod", "uuid"),
-            "promql": 'avg by (pod) (gpu_util{namespace="default",pod="bert-0"})',
-            "samples": explanation.first([sample]),
-            "series_count": 2,
-            "newest": 1.25,
-            "oldest": 3.5,
-            **changes,
-        }
-    )
+SAMPLE = {"labels": {"pod": "bert-0"}, "value": 23.5}
 
 
-def explained(**changes) -> Explanation:
-    rule = RuleFacts(rule="rules[0] (rules.yaml:2)", taken=True, reason="takes it from gpu_util")
-    return Explanation(
-        **{
-            "asked": ASKED,
-            "rules": explanation.Shown(count=9, items=(rule,)),
-            "objects": explanation.first(["bert-0"]),
-            "queries": (facts(),),
-            "values": explanation.first([("bert-0", "23500m")]),
-            **changes,
-        }
-    )
+def query(**changes):
+    return {
+        "rule": "rules[0] (rules.yaml:2)",
+        "source": "default",
+        "series": "gpu_util",
+        "wantedLabels": ["pod", "namespace"],
+        "presentLabels": ["namespace", "pod", "uuid"],
+        "promql": 'avg by (pod) (gpu_util{namespace="default",pod="bert-0"})',
+        "samples": {"count": 1, "items": [SAMPLE]},
+        "otherSamples": 0,
+        "error": "",
+        "seriesCount": 2,
+        "newestSampleSeconds": 1.25,
+        "oldestSampleSeconds": 3.5,
+        "notes": [],
+        **changes,
+    }
+
+
+def explained(asked=ASKED, **changes):
+    rule = {
+        "rule": "rules[0] (rules.yaml:2)",
+        "taken": True,
+        "reason": "takes it from gpu_util",
+    }
+    steps = {
+        "rules": {"count": 9, "items": [rule]},
+        "objects": explanation.shown(["bert-0"]),
+        "entry": None,
+        "queries": [query()],
+        "values": explanation.shown_values([("bert-0", "23500m")]),
+        "causes": (),
+    }
+    return explanation.document(asked, **{**steps, **changes})
 
 
 @pytest.mark.parametrize(("length", "more"), [(1000, ""), (1001, "…")])
 def test_the_value_of_a_label_is_shown_up_to_a_thousand_characters(length, more) -> None:
-    long = Sample({"pod": "x" * length}, 1.0, 0.0)
-    found = explained(queries=(facts(samples=explanation.first([long])),))
+    found = explanation.sample(Sample({"pod": "x" * length}, 1.0, 0.0))
 
-    (query,) = explanation_document.document(found)["queries"]
+    assert found["labels"]["pod"] == "x" * 1000 + more
 
-    assert query["samples"]["items"][0]["labels"]["pod"] == "x" * 1000 + more
+
+@pytest.mark.parametrize(("value", "shown"), [("nan", "NaN"), ("-inf", "-Inf"), ("1", 1.0)])
+def test_numbers_that_json_does_not_have_are_text(value, shown) -> None:
+    assert explanation.sample(Sample({}, float(value), 0.0))["value"] == shown
 
 
 NAN = Finding(reason=Reason.NOT_FINITE, fact="returned NaN. Correct the query")
 IDLE = Finding(reason=Reason.NOT_SCRAPED, fact="they use no GPU")
-NONE = explanation.first(())
-EXTERNAL = replace(ASKED, metric="wait_seconds", resource="", name="", selector="")
-TWO = explanation.first([("a=x", "2"), ("a=y", "3")])
+NONE = explanation.shown_values(())
+EXTERNAL = {**ASKED, "metric": "wait_seconds", "resource": "", "name": "", "labelSelector": ""}
+TWO = explanation.shown_values([("a=x", "2"), ("a=y", "3")])
 
 
 @pytest.mark.parametrize(
@@ -238,7 +239,9 @@ TWO = explanation.first([("a=x", "2"), ("a=y", "3")])
             ),
         ),
         (
-            explained(values=explanation.first((f"p{i}", str(i)) for i in range(5)), queries=()),
+            explained(
+                values=explanation.shown_values((f"p{i}", str(i)) for i in range(5)), queries=()
+            ),
             "values",
             (
                 "duty_cycle of pods/* in namespace default has the values 0 for p0, 1 for p1, 2 "
@@ -246,7 +249,7 @@ TWO = explanation.first([("a=x", "2"), ("a=y", "3")])
             ),
         ),
         (
-            explained(asked=EXTERNAL, values=TWO, queries=(facts(promql="sum by (a) (x)"),)),
+            explained(asked=EXTERNAL, values=TWO, queries=[query(promql="sum by (a) (x)")]),
             "values",
             (
                 "external metric wait_seconds in namespace default has the values 2 for a=x, 3 for "
@@ -254,7 +257,7 @@ TWO = explanation.first([("a=x", "2"), ("a=y", "3")])
             ),
         ),
         (
-            explained(asked=EXTERNAL, values=TWO, queries=(facts(promql="avg by (a) (x)"),)),
+            explained(asked=EXTERNAL, values=TWO, queries=[query(promql="avg by (a) (x)")]),
             "values",
             (
                 "external metric wait_seconds in namespace default has the values 2 for a=x, 3 for "
@@ -264,7 +267,7 @@ TWO = explanation.first([("a=x", "2"), ("a=y", "3")])
             ),
         ),
         (
-            explained(asked=EXTERNAL, values=explanation.first([("a=x", "2")])),
+            explained(asked=EXTERNAL, values=explanation.shown_values([("a=x", "2")])),
             "values",
             (
                 "external metric wait_seconds in namespace default has the value 2 for a=x (oldest "
@@ -298,11 +301,11 @@ TWO = explanation.first([("a=x", "2"), ("a=y", "3")])
     ],
 )
 def test_the_verdict_is_one_sentence_and_what_to_do(found, outcome, verdict) -> None:
-    assert (found.outcome, found.verdict) == (outcome, verdict)
+    assert (found["outcome"], found["verdict"]) == (outcome, verdict)
 
 
 def test_the_text_has_each_step_and_ends_with_the_verdict() -> None:
-    document = explanation_document.document(explained(causes=(NAN,)))
+    document = explained(causes=(NAN,))
 
     assert list(explanation_text.lines(document)) == [
         "metric    duty_cycle of pods/*",
@@ -327,13 +330,13 @@ def test_the_text_has_each_step_and_ends_with_the_verdict() -> None:
 
 
 def test_the_text_of_a_failed_query_has_its_error_and_long_text_is_wrapped() -> None:
-    names = explanation.first(f"bert-intent-detection-{i}" for i in range(99))
-    failed = facts(
-        source="long-term", samples=None, error="bad_data: parse error", series_count=None
+    names = explanation.shown(f"bert-intent-detection-{i}" for i in range(99))
+    failed = query(
+        source="long-term", samples=None, error="bad_data: parse error", seriesCount=None
     )
-    document = explanation_document.document(explained(queries=(failed,), objects=names))
 
-    lines = list(explanation_text.lines(document))
+    lines = list(explanation_text.lines(explained(queries=[failed], objects=names)))
+
     assert "  source  long-term" in lines
     assert "  error   bad_data: parse error" in lines
     assert "objects   99 objects, the first 10: bert-intent-detection-0" in "\n".join(lines)
@@ -341,31 +344,18 @@ def test_the_text_of_a_failed_query_has_its_error_and_long_text_is_wrapped() -> 
 
 
 def test_samples_of_other_objects_are_only_counted() -> None:
-    document = explanation_document.document(explained(queries=(facts(other_samples=2),)))
+    lines = list(explanation_text.lines(explained(queries=[query(otherSamples=2)])))
 
-    lines = list(explanation_text.lines(document))
-    assert document["queries"][0]["otherSamples"] == 2
     assert "  result  1 sample; not shown: 2 without the name of a requested object" in lines
 
 
 def test_a_label_cannot_control_the_terminal() -> None:
-    hostile = "a\x1b[2J\u202eb\nVERDICT: fine"
-    samples = explanation.first([Sample({"pod": hostile}, 1.0, 0.0)])
-    document = explanation_document.document(explained(queries=(facts(samples=samples),)))
+    hostile = {**SAMPLE, "labels": {"pod": "a\x1b[2J\u202eb\nVERDICT: fine"}}
+    with_label = query(samples={"count": 1, "items": [hostile]})
 
-    lines = list(explanation_text.lines(document))
-    assert r"          {pod=a\x1b[2J\u202eb\nVERDICT: fine} 1.0" in lines
+    lines = list(explanation_text.lines(explained(queries=[with_label])))
 
-
-def test_numbers_that_json_does_not_have_are_text() -> None:
-    samples = explanation.first(Sample({}, float(text), 0.0) for text in ("nan", "-inf", "1"))
-    document = explanation_document.document(explained(queries=(facts(samples=samples),)))
-
-    assert [each["value"] for each in document["queries"][0]["samples"]["items"]] == [
-        "NaN",
-        "-Inf",
-        1.0,
-    ]
+    assert r"          {pod=a\x1b[2J\u202eb\nVERDICT: fine} 23.5" in lines
 
 
 @pytest.mark.parametrize(
