@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 from rules import promql
 from rules.causes import wording
@@ -15,7 +14,7 @@ from rules.causes.reasons import Reason
 from rules.exporters import generations
 from rules.findings import Finding
 from rules.query.aggregate import Sample
-from rules.ruleset import CompiledRule, Team
+from rules.ruleset import CompiledRule
 
 _QUANTILE = re.compile(r"histogram_quantile\(\s*([\d.]+)\s*,")
 _LE = re.compile(r"""\ble\s*=\s*['"]([\d.]+)['"]""")
@@ -127,11 +126,9 @@ def of_rule(rule: CompiledRule, results: Results, now: float) -> Finding | None:
         )
     if as_native := of_native(rule, results):
         return as_native
-    gpu = generations.is_of_gpus(rule.pinned_series or "")
     subject = wording.code(rule.config.series_query)
-    if not (found := find(subject, results, now, rule.team, gpu=gpu)):
-        return of_nothing(rule, results)
-    return rule.config.where.finding(*found)
+    found = find(rule, rule.pinned_series or "", subject, results, now)
+    return found or of_nothing(rule, results)
 
 
 def of_nothing(rule: CompiledRule, results: Results) -> Finding | None:
@@ -156,21 +153,14 @@ def is_down(results: Results) -> bool:
     return any(each.value == 0 for each in results.get("up", ()))
 
 
-class End(NamedTuple):
-    """Why series ended, and what to do."""
-
-    reason: Reason
-    fact: str
-    cure: str
-
-
-def find(subject: str, results: Results, now: float, team: Team | None, *, gpu: bool) -> End | None:
-    """Return reason, fact and cure for series whose last sample is older than the lookback.
-
-    `gpu` says that they are of GPUs, so that they end when a pod releases its GPU.
-    """
+def find(
+    rule: CompiledRule, series: str, subject: str, results: Results, now: float
+) -> Finding | None:
+    """Return why `series` have no sample younger than the lookback; `subject` names them."""
     if not results.get("last"):
         return None
+    # Series of GPUs end when a pod releases its GPU.
+    team, gpu, cause = rule.team, generations.is_of_gpus(series), rule.config.where.finding
     last = results["last"][0].value
     age = wording.age(last, now)
     scraped = {_target(each): each for each in results.get("targets", ()) if _target(each)}
@@ -178,21 +168,21 @@ def find(subject: str, results: Results, now: float, team: Team | None, *, gpu: 
     down = sorted(target for target in scraped if states.get(target) == 0)
     unknown = sorted(target for target in scraped if target not in states)
     if down:
-        return End(
+        return cause(
             Reason.TARGET_GONE,
             f"the target {wording.names(down)} is down (up = 0); the last sample of {subject} "
             f"is {age} old",
             "Check the exporter and /targets in Prometheus",
         )
     if unknown and (interval := _interval(results)) >= _RARE:
-        return End(
+        return cause(
             Reason.SAMPLE_TOO_OLD,
             f"the last sample of {subject} is {age} old. Samples come every {interval:.0f} s, and "
             "Prometheus ignores those older than 5 minutes",
             "Set the scrape interval to 1 minute or less",
         )
     if unknown and team:
-        return End(
+        return cause(
             Reason.SERIES_ENDED,
             f"{subject} ended: the last sample is {age} old. Whether the target "
             f"{wording.names(unknown)} is up cannot be said: its `up` is not in namespace "
@@ -201,7 +191,7 @@ def find(subject: str, results: Results, now: float, team: Team | None, *, gpu: 
             "who run it",
         )
     if unknown and not _interval(results) and now - last >= _LOOKBACK:
-        return End(
+        return cause(
             Reason.SAMPLE_TOO_OLD,
             f"the last sample of {subject} is {age} old, and Prometheus ignores those older than 5 "
             "minutes",
@@ -209,7 +199,7 @@ def find(subject: str, results: Results, now: float, team: Team | None, *, gpu: 
             "interval is above 5 minutes: look for it on /targets in Prometheus",
         )
     if unknown:
-        return End(
+        return cause(
             Reason.TARGET_GONE,
             f"the target {wording.names(unknown)} is not scraped any more; the last sample of "
             f"{subject} is {age} old",
@@ -219,7 +209,7 @@ def find(subject: str, results: Results, now: float, team: Team | None, *, gpu: 
         unused = (
             "The pod uses no GPU any more" if gpu else "The target has nothing to report any more"
         )
-        return End(
+        return cause(
             Reason.SERIES_ENDED,
             f"the {'exporter' if gpu else 'target'} is scraped (up = 1), but {subject} ended: the "
             f"last sample is {age} old",
@@ -227,12 +217,12 @@ def find(subject: str, results: Results, now: float, team: Team | None, *, gpu: 
             "/metrics with `seriesQuery`",
         )
     if now - last < _LOOKBACK:
-        return End(
+        return cause(
             Reason.SERIES_ENDED,
             f"{subject} ended: the last sample is {age} old",
             "Check that what wrote it still runs and still reports it",
         )
-    return End(
+    return cause(
         Reason.SAMPLE_TOO_OLD,
         f"the last sample of {subject} is {age} old, and Prometheus ignores samples older than 5 "
         "minutes (its flag --query.lookback-delta)",

@@ -364,27 +364,23 @@ def _elsewhere(question: Question, found: Sequence[Sample]) -> tuple[str, str]:
 def _of_time(question: Question, results: Results, now: float) -> Finding | None:
     """Return the cause if there were series in the last hour."""
     subject = f"{wording.printable(question.step.series)}{_for(question)}"
-    found = ended.find(subject, results, now, question.rule.team, gpu=_is_of_gpus(question))
-    if not found:
-        return None
-    reason, fact, cure = found
-    if reason is Reason.SERIES_ENDED and (others := results.get("elsewhere")):
-        # Often of other pods: those of a StatefulSet have the same names in each namespace.
-        label = question.step.binding.namespace
-        places = wording.names(sorted({each.labels.get(label, "") for each in others}))
-        reason = Reason.NAMESPACE_CHANGED
-        fact = f"{subject} ended, and objects of the same name have series with {label}={places}"
-        honor = (
-            " (`honorLabels: true`)"
-            if any(questions.renamed_label(label) in x.labels for x in others)
-            else ""
-        )
-        cure = (
-            "If these are the same objects, correct the namespace label in the scrape config"
-            f"{honor}. Otherwise the series of the requested ones have ended"
-        )
-        return _cause(question, reason, fact, cure, lasting=True)
-    return _cause(question, reason, fact, cure)
+    found = ended.find(question.rule, question.step.series, subject, results, now)
+    others = results.get("elsewhere", ())
+    if not found or found.reason != Reason.SERIES_ENDED or not others:
+        return found
+    # Often of other pods: those of a StatefulSet have the same names in each namespace.
+    label = question.step.binding.namespace
+    places = wording.names(sorted({each.labels.get(label, "") for each in others}))
+    renamed = any(questions.renamed_label(label) in each.labels for each in others)
+    honor = " (`honorLabels: true`)" if renamed else ""
+    return _cause(
+        question,
+        Reason.NAMESPACE_CHANGED,
+        f"{subject} ended, and objects of the same name have series with {label}={places}",
+        f"If these are the same objects, correct the namespace label in the scrape config{honor}. "
+        "Otherwise the series of the requested ones have ended",
+        lasting=True,
+    )
 
 
 def _of_objects(question: Question, results: Results) -> Finding:

@@ -33,7 +33,7 @@ from rules.query.aggregate import ExternalValue, Value
 from rules.query.catalog import Catalog
 from rules.query.plan import ExternalPlan, Plan
 from rules.query.resource import ResourceQueries, Usage, UsageByName
-from rules.ruleset import CompiledRule, RuleSet
+from rules.ruleset import RuleSet
 from rules.selectors.selectors import Selector
 
 log = logging.getLogger(__name__)
@@ -204,10 +204,21 @@ def guard(api: object) -> filters.Guard:
     return filters.Guard(authenticator, authorization.Authorizer(reviews))
 
 
+class Probes:
+    """Fake Probes without evidence."""
+
+    async def without_value(self, *_: object) -> tuple[Evidence, ...]:
+        return ()
+
+    async def with_values(self, *_: object, **__: object) -> tuple[Evidence, ...]:
+        return ()
+
+
 class CauseCollector:
     """Fake CauseCollector with one cause for everything; records the calls."""
 
     def __init__(self) -> None:
+        self.probes = Probes()
         self.calls: list[object] = []
         self.causes_visible: list[tuple[str, tuple[Finding, ...]]] = []
 
@@ -220,19 +231,6 @@ class CauseCollector:
     async def of_plan(self, inventory: Inventory, plan: Plan | ExternalPlan) -> tuple[Finding, ...]:
         self.calls.append(plan)
         return (Finding(reason=Reason.NO_SAMPLE, fact="nothing was found"),)
-
-    async def without_value(
-        self, inventory: Inventory, plan: Plan | ExternalPlan
-    ) -> tuple[Evidence, ...]:
-        return ()
-
-    def lines_of_rule(self, ruleset: RuleSet, rule: CompiledRule) -> tuple[tuple[str, str], ...]:
-        return ()
-
-    async def with_values(
-        self, plan: Plan | ExternalPlan, *, timeout: float
-    ) -> tuple[Evidence, ...]:
-        return ()
 
     def log_causes(
         self, subject: str, causes: Sequence[Finding], error: Exception | None = None

@@ -423,7 +423,7 @@ async def _cause(steps: local_backend.Steps) -> Finding | None:
 
 async def _notes(steps: local_backend.Steps) -> tuple[tuple[str, ...], str]:
     """Return what is remarkable about the values of a plan, and the query of its first step."""
-    found = await steps.backend.collector.with_values(steps.query, timeout=_NOTES_TIMEOUT)
+    found = await steps.backend.collector.probes.with_values(steps.query, timeout=_NOTES_TIMEOUT)
     return (found[0].notes, found[0].question.query) if found else ((), "")
 
 

@@ -140,7 +140,7 @@ class LocalBackend:
 
     async def causes_of(self, rule: CompiledRule) -> Sequence[Finding]:
         """Return why a rule has no series."""
-        return await self.server.collector.of_rule(self.inventory.ruleset, rule)
+        return await self.server.collector.probes.of_rule(rule, self.inventory.ruleset.presets)
 
     def is_namespaced(self, metric: str, resource: GroupResource) -> bool:
         """Return whether a metric of a resource, or else the resource, is below namespaces."""

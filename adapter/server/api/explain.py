@@ -98,16 +98,16 @@ async def _explain(
     query: Plan | ExternalPlan | None = None
     evidence: tuple[Evidence, ...] = ()
     content, causes, failure = None, tuple[Finding, ...](), ""
-    collector = backend.collector
+    probes, presets = backend.collector.probes, backend.inventory.ruleset.presets
     try:
         requested = await group.resolve(info, backend)
         query = group.plan(requested)
         found = await group.evaluate(requested, query, backend, deadline=deadline)
         if query is not None and found.values:
-            evidence = await collector.with_values(query, timeout=_TIMEOUT)
+            evidence = await probes.with_values(query, timeout=_TIMEOUT)
         elif query is not None and not _is_unlisted(requested.entry):
             # Before `content`, whose causes follow from it.
-            evidence = await collector.without_value(backend.inventory, query)
+            evidence = await probes.without_value(query, presets)
         content = await group.content(requested, query, found, backend)
     except errors.ApiError as error:
         if error.code not in {404, 500}:
@@ -116,7 +116,7 @@ async def _explain(
         if query is not None and not evidence:
             slow = isinstance(error.__cause__, errors.TimedOut)
             timeout = _SHORT_TIMEOUT if slow else _TIMEOUT
-            evidence = await collector.with_values(query, timeout=timeout)
+            evidence = await probes.with_values(query, timeout=timeout)
         if error.code == 500 and not causes:
             failure = _failure(error)
             log.warning("cannot explain %s: %s: %r", info.path, failure, error.__cause__)
@@ -193,7 +193,7 @@ def _of_rule(
     rule = found.question.rule
     if all(each.where != rule.config.where.place for each in causes):
         return ()
-    return backend.collector.lines_of_rule(backend.inventory.ruleset, rule)
+    return backend.collector.probes.lines_of_rule(rule, backend.inventory.ruleset.presets)
 
 
 async def _of_lacking(
@@ -205,9 +205,10 @@ async def _of_lacking(
     lacking = tuple(name for name in plan.names if name not in present)
     if not lacking:
         return (), ()
-    of_lacking = replace(plan, names=lacking)
-    evidence = await backend.collector.without_value(backend.inventory, of_lacking)
-    return evidence, await backend.collector.of_plan(backend.inventory, of_lacking)
+    of_lacking, collector = replace(plan, names=lacking), backend.collector
+    presets = backend.inventory.ruleset.presets
+    evidence = await collector.probes.without_value(of_lacking, presets)
+    return evidence, await collector.of_plan(backend.inventory, of_lacking)
 
 
 def _entry(

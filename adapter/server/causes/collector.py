@@ -19,7 +19,6 @@ from adapter.cache import SingleFlight, SingleFlightCache
 from adapter.server.causes.evidence import Probes
 from adapter.server.causes.log import CauseLog
 from rules.causes import missing, suggestions
-from rules.causes.evidence import Evidence
 from rules.causes.inventory import Inventory
 from rules.causes.reasons import Reason
 from rules.causes.wording import printable
@@ -46,7 +45,8 @@ class CauseCollector:
     """Finds, caches and logs the causes of missing metrics; `run` logs their ends.
 
     `labels` returns the labels of one series of a rule, and may raise BackendError or RulesError;
-    it is called at most once a minute for each series. `probes` finds causes by further queries.
+    it is called at most once a minute for each series. `probes` finds causes by further queries,
+    and collects the evidence for an explanation.
     `clock` is monotonic, in seconds.
     """
 
@@ -58,7 +58,7 @@ class CauseCollector:
         metrics: telemetry.CauseMetrics,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._probes = probes
+        self.probes = probes
         self._metrics = metrics
         self._query_labels = labels
         self._clock = clock
@@ -77,7 +77,7 @@ class CauseCollector:
         kept = frozenset(rules)
         self._causes.entries.clear()
         self._labels.retain(lambda key: key[0] in kept)
-        self._probes.adopt(kept)
+        self.probes.adopt(kept)
 
     async def of_metric(
         self, inventory: Inventory, metric: str, resource: GroupResource | None = None
@@ -95,34 +95,14 @@ class CauseCollector:
 
     async def of_plan(self, inventory: Inventory, plan: Plan | ExternalPlan) -> tuple[Finding, ...]:
         """Return why a plan that Prometheus answered gave no value."""
-        found = await self._probes.of_plan(plan, inventory.ruleset.presets)
+        found = await self.probes.of_plan(plan, inventory.ruleset.presets)
         if isinstance(plan, ExternalPlan):
             return (missing.of_query(inventory, plan, found),)
         return missing.of_plan(inventory, plan, found)
 
-    async def without_value(
-        self, inventory: Inventory, plan: Plan | ExternalPlan
-    ) -> tuple[Evidence, ...]:
-        """Collect the evidence about a plan that gave no value, as `Probes.without_value`."""
-        return await self._probes.without_value(plan, inventory.ruleset.presets)
-
-    async def with_values(
-        self, plan: Plan | ExternalPlan, *, timeout: float
-    ) -> tuple[Evidence, ...]:
-        """Collect the evidence about a plan that gave values, or failed, as `Probes`."""
-        return await self._probes.with_values(plan, timeout=timeout)
-
-    def lines_of_rule(self, ruleset: RuleSet, rule: CompiledRule) -> tuple[tuple[str, str], ...]:
-        """Return the queries about a rule without series, and their results, as `Probes`."""
-        return self._probes.lines_of_rule(rule, ruleset.presets)
-
     async def labels(self, rule: CompiledRule, series: str) -> frozenset[str]:
         """Return the present labels of a series, a minute old at most; empty if unknown."""
         return await self._labels.get((rule, series), lambda: self._find_labels(rule, series))
-
-    async def of_rule(self, ruleset: RuleSet, rule: CompiledRule) -> tuple[Finding, ...]:
-        """Return why a rule has no series; empty if no more is known."""
-        return await self._probes.of_rule(rule, ruleset.presets)
 
     def log_causes(
         self, subject: str, causes: Sequence[Finding], error: errors.BackendError | None = None
@@ -163,7 +143,7 @@ class CauseCollector:
         """Return a better cause than that a rule has no series, if there is one."""
         if cause.reason != Reason.NO_SERIES or cause.where == NOWHERE:
             return (cause,)
-        found = await self.of_rule(ruleset, ruleset.rule_at(cause.where))
+        found = await self.probes.of_rule(ruleset.rule_at(cause.where), ruleset.presets)
         # Of one reason, both are as usual while everything starts.
         return tuple(
             replace(each, state=cause.state if each.reason == cause.reason else State.FAILURE)
