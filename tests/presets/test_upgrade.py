@@ -7,20 +7,127 @@ with detected presets, a value is never wrong, and is back after the next detect
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator, Iterator, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
 from functools import partial
 from pathlib import Path
 
 import pytest
 
-from tests.presets import switches
-from tests.presets.switches import NODES
-from tools.presets import api
-from tools.presets.table import GOLDEN
+from tools.presets import api, worlds
+from tools.presets.api import Api
+from tools.presets.table import EXPORTERS, GOLDEN, METRICS, VARIANTS
 from tools.real import prometheus
 
 _REQUESTS = 60
 """Requests for all pods after each change, 50 ms apart: a scrape is due every 500 ms."""
 OLD, NEW = "c4-4.8.2-default", "d1-4.9.0-renamed"
+NODES = tuple(worlds.EXPORTER_PODS)
+KEPT = VARIANTS[OLD].metrics & VARIANTS[NEW].metrics & METRICS.keys()
+"""Metrics of which each pod has a value before and after the upgrade."""
+WATCHED = (VARIANTS[OLD].metrics | VARIANTS[NEW].metrics) & METRICS.keys()
+_NAMESPACES = sorted({pod.split("/")[0] for pod in GOLDEN["pods"]})
+
+
+def expected_values(metric: str) -> Mapping[str, Fraction]:
+    """Return the value of each pod, which is the same with every generation."""
+    key = METRICS[metric].golden
+    return {
+        pod: Fraction(round(values[key] * 1000), 1000) for pod, values in GOLDEN["pods"].items()
+    }
+
+
+async def every_pod(served: Api, metric: str) -> dict[str, Fraction]:
+    """Return the value of each pod in all namespaces."""
+    results = await asyncio.gather(*(served.pods(each, metric) for each in _NAMESPACES))
+    return {
+        f"{namespace}/{name}": value
+        for namespace, values in zip(_NAMESPACES, results, strict=True)
+        for name, value in values.items()
+    }
+
+
+@contextlib.contextmanager
+def fleet(folder: Path, scheme: str) -> Iterator[prometheus.Prometheus]:
+    """Scrape three nodes in one job twice a second; none has an exporter yet."""
+    (folder / "exporters").mkdir(parents=True)
+    with worlds.exporters(folder / "exporters") as port:
+        config = json.loads(worlds.configuration({f"{node}.prom": scheme for node in NODES}, port))
+        config["global"] = {"scrape_interval": "500ms", "scrape_timeout": "500ms"}
+        with prometheus.run(folder, json.dumps(config)) as server:
+            yield server
+
+
+def switch(folder: Path, node: str, variant: str) -> None:
+    """Replace the exposition of a node atomically, so that no scrape reads half a file."""
+    fresh = folder / "fresh.prom"
+    fresh.write_text((EXPORTERS / variant / f"{node}.prom").read_text())
+    fresh.replace(folder / "exporters" / f"{node}.prom")
+
+
+def start(folder: Path, server: prometheus.Prometheus) -> None:
+    """Give each node an exporter of the old generation, and wait until all are scraped."""
+    for node in NODES:
+        switch(folder, node, OLD)
+    prometheus.wait_for(partial(all_up, server), "the fleet is scraped")
+
+
+def all_up(server: prometheus.Prometheus) -> bool:
+    """Return whether all nodes are scraped."""
+    result = server.query("count(up == 1)")
+    return bool(result) and int(result[0]["value"][1]) == len(NODES)
+
+
+@dataclass(kw_only=True)
+class Watch:
+    """What an adapter answers for the metrics in WATCHED."""
+
+    served: Api
+    wrong: list[str] = field(default_factory=list)
+
+    async def complete(self) -> None:
+        """Ask until no value is missing; the limit only ends a test that would wait forever."""
+        async with asyncio.timeout(60):
+            while not await self._ask():  # noqa: ASYNC110 - the adapter says so over HTTP only
+                await asyncio.sleep(0.1)
+
+    async def _ask(self) -> bool:
+        """Request all values once; return whether none in KEPT is missing."""
+        complete = True
+        for metric in sorted(WATCHED):
+            values = await every_pod(self.served, metric)
+            for pod, value in expected_values(metric).items():
+                if values.get(pod, value) != value:
+                    self.wrong.append(f"{metric} of {pod}: {values[pod]} instead of {value}")
+                complete &= metric not in KEPT or pod in values
+        return complete
+
+
+@contextlib.asynccontextmanager
+async def upgraded(folder: Path) -> AsyncIterator[tuple[prometheus.Prometheus, list[Watch]]]:
+    """Run a fleet of the old generation, and two adapters: one started before it, one after it.
+
+    All values have been there once.
+    """
+    objects = api.manifests(GOLDEN["pods"], GOLDEN["nodes"])
+    flags = ("--metrics-relist-interval=1s", "--preset=auto")
+    async with contextlib.AsyncExitStack() as stack:
+        server = await asyncio.to_thread(stack.enter_context, fleet(folder, "exported"))
+        watches = []
+        for when in ("before", "after"):
+            own = folder / when
+            own.mkdir()
+            served = await stack.enter_async_context(api.serving(own, server.url, objects, flags))
+            watches.append(Watch(served=served))
+            if when == "before":
+                await asyncio.to_thread(start, folder, server)
+        for watch in watches:
+            await watch.complete()
+            assert not watch.wrong, watch.wrong[:3]
+        yield server, watches
 
 
 @pytest.mark.usefixtures("real_servers")
@@ -28,14 +135,15 @@ OLD, NEW = "c4-4.8.2-default", "d1-4.9.0-renamed"
 async def test_every_pod_keeps_its_value_during_the_upgrade(scheme: str, tmp_path: Path) -> None:
     presets = ("--preset=gpu-dcgm49", "--preset=gpu-dcgm")
     objects = api.manifests(GOLDEN["pods"], GOLDEN["nodes"])
-    expected = switches.expected("duty_cycle_current")
-    with switches.fleet(tmp_path, scheme, OLD) as server:
+    expected = expected_values("duty_cycle_current")
+    with fleet(tmp_path, scheme) as server:
+        start(tmp_path, server)
         async with api.serving(tmp_path, server.url, objects, presets) as served:
             for node in (None, *NODES):
                 if node is not None:
-                    switches.switch(tmp_path, node, NEW)
+                    switch(tmp_path, node, NEW)
                 for _ in range(_REQUESTS):
-                    assert await switches.every_pod(served, "duty_cycle_current") == expected
+                    assert await every_pod(served, "duty_cycle_current") == expected
                     await asyncio.sleep(0.05)
 
             assert not server.query("DCGM_FI_DEV_GPU_UTIL")
@@ -45,17 +153,17 @@ async def test_every_pod_keeps_its_value_during_the_upgrade(scheme: str, tmp_pat
 @pytest.mark.usefixtures("real_servers")
 @pytest.mark.parametrize("rolling", [False, True], ids=["at once", "rolling"])
 async def test_detected_presets_follow_an_upgrade(rolling: bool, tmp_path: Path) -> None:
-    async with switches.upgraded(tmp_path, OLD, NEW, relist=1) as (server, watches):
+    async with upgraded(tmp_path) as (server, watches):
         for count, node in enumerate(NODES, 1):
-            switches.switch(tmp_path, node, NEW)
+            switch(tmp_path, node, NEW)
             if rolling or node == NODES[-1]:
                 ended = partial(scraped, server, count)
                 await asyncio.to_thread(prometheus.wait_for, ended, "the node is scraped")
-                await asyncio.gather(*map(switches.complete, watches.values()))
+                await asyncio.gather(*(each.complete() for each in watches))
         # All values are there, and no series has the old name: they are those of the new presets.
         assert not server.query("DCGM_FI_DEV_GPU_UTIL")
 
-    assert not [wrong for watch in watches.values() for wrong in watch.wrong]
+    assert not [wrong for watch in watches for wrong in watch.wrong]
 
 
 def scraped(server: prometheus.Prometheus, count: int) -> bool:
