@@ -413,10 +413,10 @@ async def test_explanations_in_the_namespace_of_a_team_keep_out_no_others(
 
     monkeypatch.setattr("adapter.server.api.explain._explain", waits)
     explainer = Explainer()
-    of_team: Any = SimpleNamespace(
-        inventory=SimpleNamespace(catalog=SimpleNamespace(team=Catalog.empty()))
+    of_team, of_cluster = (
+        SimpleNamespace(generation=SimpleNamespace(catalog=SimpleNamespace(cluster=cluster)))
+        for cluster in (Catalog.empty(), None)
     )
-    of_cluster: Any = SimpleNamespace(inventory=SimpleNamespace(catalog=SimpleNamespace(team=None)))
 
     def explained(namespace: str, backend: Any) -> asyncio.Task[Any]:
         info: Any = SimpleNamespace(namespace=namespace)
