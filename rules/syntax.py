@@ -8,9 +8,9 @@ so functions over them may be recursive.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import promql_parser as ast
 
@@ -180,12 +180,25 @@ def children(node: Expression) -> tuple[Expression, ...]:
             return ()
 
 
-def walk(root: Expression) -> Iterator[Expression]:
-    """Yield all expressions of a tree, each before those below it, in the order of the text."""
+Kind = TypeVar("Kind")
+
+
+def walk(
+    root: Expression, below: Callable[[Expression], tuple[Expression, ...]] = children
+) -> Iterator[Expression]:
+    """Yield all expressions of a tree, each before those below it, in the order of the text.
+
+    `below` returns the expressions below one that are yielded, too.
+    """
     left = [root]
     while left:
         yield (node := left.pop())
-        left.extend(reversed(children(node)))
+        left.extend(reversed(below(node)))
+
+
+def every(root: Expression, kind: type[Kind]) -> Iterator[Kind]:
+    """Yield all expressions of one kind, as `walk`."""
+    return (node for node in walk(root) if isinstance(node, kind))
 
 
 def depth(root: Expression) -> int:

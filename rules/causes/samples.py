@@ -88,11 +88,10 @@ def _repeated(targets: Sequence[Sample]) -> str:
 
 def _adds_series(query: str) -> bool:
     """Return whether a query adds series as they are, without removing duplicates before."""
-    nodes = questions.nodes(query)
     return any(
         each.operator in {"sum", "count"}
-        and not any(isinstance(below, Aggregation) for below in syntax.walk(each.expression))
-        for each in nodes
+        and not any(True for _ in syntax.every(each.expression, Aggregation))
+        for each in questions.nodes(query)
         if isinstance(each, Aggregation)
     )
 

@@ -52,9 +52,7 @@ def rated(expression: Expression) -> Iterator[str]:
 
 def calls(expression: Expression, names: frozenset[str]) -> Iterator[Call]:
     """Yield the calls of functions with these names."""
-    for node in syntax.walk(expression):
-        if isinstance(node, Call) and node.function in names:
-            yield node
+    return (each for each in syntax.every(expression, Call) if each.function in names)
 
 
 def ranged(call: Call) -> str:

@@ -28,7 +28,7 @@ from rules.mapping import BoundMapping
 from rules.query import nature
 from rules.query.clauses import CHOOSES_SAMPLES
 from rules.ruleset import CompiledResourceRules, CompiledRule, uses
-from rules.syntax import Aggregation, Call, Expression, VectorSelector, bare, walk
+from rules.syntax import Aggregation, Expression, VectorSelector, bare, every
 from rules.template import Template
 
 _EQUALS_LABEL_VALUES = re.compile(
@@ -43,6 +43,7 @@ _MAX_LABELS = 20
 """Labels for which a rule's query is rendered and parsed; rules of practice have 9."""
 ANY_SERIES = "series"
 """Stands for the name of a series where a rule does not pin one."""
+_SCALAR = frozenset(("scalar",))
 _BUCKETS_OF_SERIES = re.compile(r"<<-?\s*\.Series\s*-?>>_bucket")
 
 
@@ -112,8 +113,7 @@ def _invalid_patterns(
     compiled: CompiledRule, expressions: Iterable[Expression]
 ) -> Iterator[Finding]:
     """Yield a warning for the first matcher whose regular expression Prometheus refuses."""
-    selectors = itertools.chain.from_iterable(map(_selectors, expressions))
-    of_query = itertools.chain.from_iterable(each.matchers for each in selectors)
+    of_query = [matcher for each in _selectors(expressions) for matcher in each.matchers]
     for path, matchers in (("seriesQuery", compiled.matchers), ("metricsQuery", of_query)):
         texts = dict.fromkeys(each.value for each in matchers if each.operator.endswith("~"))
         for text in itertools.islice(texts, MAX_PROBLEMS):
@@ -159,8 +159,7 @@ def _more_groups(expressions: Iterable[Expression], labels: Sequence[str]) -> li
 def _other_ages(compiled: CompiledRule, expressions: Iterable[Expression]) -> Iterator[Finding]:
     """Yield a warning if the query reads series whose age `maxSampleAge` does not limit."""
     own = compiled.pinned_series or ANY_SERIES
-    selectors = itertools.chain.from_iterable(map(_selectors, expressions))
-    read = {each.name for each in selectors}
+    read = {each.name for each in _selectors(expressions)}
     others = sorted(read - {own, ""})
     if own not in read:
         message = (
@@ -247,15 +246,14 @@ def _unmatched(
     if external and compiled.config.resources.namespaced is False:
         # A scalar is one value for everybody on purpose, as `migrate` writes it for KEDA's queries.
         # Of known HPAs, `check_hpas` warns about each selector.
-        read = any(True for each in expressions for _ in _selectors(each))
-        if targets or not read or any(map(_is_of_scalar, expressions)):
+        of_scalar = any(any(gauges.calls(each, _SCALAR)) for each in expressions)
+        if targets or of_scalar or not _selectors(expressions):
             return ""
         return f"does not use <<.LabelMatchers>>: the metric selector is ignored. {wording.MATCHED}"
     namespace = set(bound.labels(NAMESPACES))
-    selectors = [each for expression in expressions for each in _selectors(expression)]
     if any(
         each.label in namespace and each.value in _OBJECTS
-        for one in selectors
+        for one in _selectors(expressions)
         for each in one.matchers
     ):
         return ""
@@ -381,19 +379,14 @@ def _parsed(renderings: Iterable[str | None]) -> Iterator[Expression]:
 def _drops(expression: Expression, label: str) -> bool:
     """Return whether an aggregation in it drops a label."""
     return any(
-        isinstance(each, Aggregation)
-        and each.operator not in CHOOSES_SAMPLES
+        each.operator not in CHOOSES_SAMPLES
         and (each.labels is None or (label in each.labels.names) != each.labels.listed)
-        for each in walk(expression)
+        for each in every(expression, Aggregation)
     )
 
 
-def _is_of_scalar(expression: Expression) -> bool:
-    return any(isinstance(each, Call) and each.function == "scalar" for each in walk(expression))
-
-
-def _selectors(expression: Expression) -> Iterator[VectorSelector]:
-    return (each for each in walk(expression) if isinstance(each, VectorSelector))
+def _selectors(expressions: Iterable[Expression]) -> list[VectorSelector]:
+    return [each for expression in expressions for each in every(expression, VectorSelector)]
 
 
 def _rated(expressions: Iterable[Expression]) -> list[str]:
@@ -425,7 +418,7 @@ def _mean(expressions: Sequence[Expression]) -> tuple[str, str]:
     remedy = "Use type Value"
     for each in expressions:
         if averaged := means.plainly_averaged(each):
-            names = {one.name for one in _selectors(averaged)}
+            names = {one.name for one in _selectors([averaged])}
             counts = not nature.of_tree(averaged) and not any(map(nature.of_name, names))
             # Shares and latencies must not be added up.
             return "averages all series into one value", remedy + ", or sum here" * counts

@@ -71,26 +71,25 @@ def of_raw(name: str) -> str:
 
 def raw(expression: Expression) -> Iterator[str]:
     """Yield the names of the series whose value is used as it is."""
-    left = [expression]
-    while left:
-        node = left.pop()
-        match node:
-            case VectorSelector():
-                yield node.name
-            case MatrixSelector() | Subquery():
-                pass  # `rate` or `increase` of it
-            case Binary(operator="-"):
-                pass  # a difference, such as that with an offset
-            case Binary(operator="and" | "unless"):
-                left.append(node.left)
-            case Aggregation() if node.operator in _COUNTING:
-                pass
-            case Aggregation():
-                left.append(node.expression)
-            case Call() if node.function in _OVER_COUNTERS:
-                pass
-            case _:
-                left.extend(reversed(children(node)))
+    nodes = walk(expression, _used_as_they_are)
+    return (node.name for node in nodes if isinstance(node, VectorSelector))
+
+
+def _used_as_they_are(node: Expression) -> tuple[Expression, ...]:
+    """Return the operands of which the result shows the values."""
+    match node:
+        case MatrixSelector() | Subquery():
+            return ()  # `rate` or `increase` of it
+        case Binary(operator="-"):
+            return ()  # a difference, such as that with an offset
+        case Binary(operator="and" | "unless"):
+            return (node.left,)
+        case Aggregation():
+            return () if node.operator in _COUNTING else (node.expression,)
+        case Call() if node.function in _OVER_COUNTERS:
+            return ()
+        case _:
+            return children(node)
 
 
 def _undivided(expression: Expression) -> Iterator[tuple[str, str]]:
@@ -101,19 +100,22 @@ def _undivided(expression: Expression) -> Iterator[tuple[str, str]]:
         of_rate = isinstance(node, Call) and node.function in RATES
         if of_rate or any(id(each) in with_rate for each in children(node)):
             with_rate.add(id(node))
-    left = [expression]
-    while left:
-        node = left.pop()
+
+    def below(node: Expression) -> tuple[Expression, ...]:
         match node:
             case Binary(operator="/") if id(node.right) in with_rate:
-                pass
-            case Call() if node.function in RATES:
-                name = ranged(node)
-                if is_counter(name) and (time := _TIMES.fullmatch(name)):
-                    yield name, _IN_A_SECOND.get(time["unit"], "")
+                return ()
             case Subquery():
-                pass
+                return ()
+            case Call() if node.function in RATES:
+                return ()
             case Aggregation():
-                left.append(node.expression)
+                return (node.expression,)
             case _:
-                left.extend(reversed(children(node)))
+                return children(node)
+
+    for node in walk(expression, below):
+        if isinstance(node, Call) and node.function in RATES:
+            name = ranged(node)
+            if is_counter(name) and (time := _TIMES.fullmatch(name)):
+                yield name, _IN_A_SECOND.get(time["unit"], "")

@@ -15,6 +15,7 @@ from rules.syntax import (
     Number,
     VectorSelector,
     bare,
+    every,
     walk,
 )
 
@@ -81,4 +82,4 @@ def _divides_series(node: Binary) -> bool:
 
 
 def _selects(expression: Expression) -> bool:
-    return any(isinstance(each, VectorSelector) for each in walk(expression))
+    return any(True for _ in every(expression, VectorSelector))
