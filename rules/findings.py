@@ -57,9 +57,9 @@ class Finding:
     fact: str
     """What is so. Ages and counts in it change with time, unless it is `lasting`."""
     cause: str = ""
-    """Why it is so, unless `fact` says it."""
+    """Why it is so, unless `fact` says it. In lower case it continues the sentence before it."""
     cure: str = ""
-    """What to do."""
+    """What to do; as `cause`."""
     where: Place = NOWHERE
     lasting: bool = False
     """Whether the sentence has no age, count or time, and names no object but a requested one."""
@@ -67,8 +67,10 @@ class Finding:
     @property
     def sentence(self) -> str:
         """Return what is so, of what, and what to do."""
-        about = f"{self.subject}: " if self.subject else ""
-        return about + ". ".join(filter(None, (self.fact, self.cause, self.cure)))
+        text = f"{self.subject}: {self.fact}" if self.subject else self.fact
+        for part in filter(None, (self.cause, self.cure)):
+            text += f"{': ' if part[0].islower() else '. '}{part}"
+        return text
 
     def __str__(self) -> str:
         """Return the reason and the sentence; without a reason, a line about a file."""

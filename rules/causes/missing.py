@@ -337,9 +337,9 @@ def partial_response(where: str) -> Finding:
     return Finding(
         reason=Reason.PARTIAL_RESPONSE,
         subject=where,
-        fact="Prometheus says that its response is partial, so samples may be missing: check "
-        "its storage nodes, stores and replicas; the adapter's log quotes it",
-        cure="`allowPartialResponse` or --allow-partial-responses serves such values",
+        fact="Prometheus says that its response is partial, so samples may be missing",
+        cure="check its storage nodes, stores and replicas; the adapter's log quotes it. "
+        "`allowPartialResponse` or --allow-partial-responses serves such values",
     )
 
 
@@ -366,8 +366,8 @@ def negative_value() -> Finding:
 
 def missing_right(right: str, grant: str) -> Finding:
     """Return the cause for objects that the adapter may not list; `grant` says what to do."""
-    fact = f"the adapter has no permission to {right}: {grant}"
-    return Finding(reason=Reason.MISSING_RIGHT, fact=fact, lasting=True)
+    fact = f"the adapter has no permission to {right}"
+    return Finding(reason=Reason.MISSING_RIGHT, fact=fact, cure=grant, lasting=True)
 
 
 def failed_list(resource: GroupResource) -> Finding:
@@ -379,26 +379,26 @@ def failed_list(resource: GroupResource) -> Finding:
 def other_exporter(rule: CompiledRule, found: Generation, presets: Sequence[str]) -> Finding:
     """Return the cause for series of another exporter or model server than the rule reads."""
     flags = " ".join(f"--preset={name}" for name in presets)
-    remedy = f"use {flags} instead" if presets else found.advice
-    fact = (
+    return rule.config.where.finding(
+        Reason.OTHER_EXPORTER,
         f"Prometheus now has no series {wording.code(rule.config.series_query)}, which "
-        f"{rule.config.where} reads, but has those of {found.title}: {remedy}"
+        f"{rule.config.where} reads, but has those of {found.title}",
+        f"use {flags} instead" if presets else found.advice,
+        named=False,
+        lasting=True,
     )
-    return rule.config.where.finding(Reason.OTHER_EXPORTER, fact, named=False, lasting=True)
 
 
 def other_scope(resource: GroupResource, *, namespaced: bool) -> Finding:
     """Return the cause for a path whose scope does not fit the resource."""
     if namespaced:
-        fact = (
-            f"{resource} are namespaced, and the path has no namespace: use "
-            f"namespaces/NAMESPACE/{resource}/NAME/METRIC"
-        )
+        fact = f"{resource} are namespaced, and the path has no namespace"
+        path = f"namespaces/NAMESPACE/{resource}/NAME"
     else:
         # `namespaces/NAME/METRIC` is not a route: Kubernetes parses NAME as the namespace.
         path = "namespaces/NAME/metrics" if resource == NAMESPACES else f"{resource}/NAME"
-        fact = f"{resource} are cluster-scoped, and the path has a namespace: use {path}/METRIC"
-    return Finding(reason=Reason.OTHER_SCOPE, fact=fact)
+        fact = f"{resource} are cluster-scoped, and the path has a namespace"
+    return Finding(reason=Reason.OTHER_SCOPE, fact=fact, cure=f"use {path}/METRIC")
 
 
 def impossible_object(resource: GroupResource, *, namespace: str, name: str) -> Finding:

@@ -324,8 +324,9 @@ def _of_places(question: Question, results: Results) -> Finding | None:
     if not own_only or "foreign" not in results or not _is_of_gpus(question):
         return None
     if mapped := questions.number(results, "mapped"):
-        sentence = _none_is_for(question, mapped, questions.renamed_label(binding.resource))
-        return _cause(question, Reason.NOT_SCRAPED, f"{sentence}: {_unscraped(question, results)}")
+        fact = _none_is_for(question, mapped, questions.renamed_label(binding.resource))
+        cause, cure = _unscraped(question, results)
+        return _cause(question, Reason.NOT_SCRAPED, fact, cure, cause=cause)
     return _cause(
         question,
         Reason.EXPORTER_ONLY,
@@ -411,16 +412,15 @@ def _of_objects(question: Question, results: Results) -> Finding:
     values = sorted({each.labels.get(label, "") for each in results.get("present", ())})
     if near := _near(question, values):
         return near
-    if not named:
-        missing = (
-            "no GPU is in use, or the exporter does not report the pods of GPUs"
-            if _is_of_gpus(question)
-            else "map the label that names the objects in `resources` of the rule"
-        )
-        sentence = f"none of the {every} series of {series} has the label {label} now: {missing}"
+    if named:
+        fact = _none_is_for(question, named, label)
+        cause, cure = _unscraped(question, results)
     else:
-        sentence = f"{_none_is_for(question, named, label)}: {_unscraped(question, results)}"
-    return _cause(question, Reason.NOT_SCRAPED, sentence)
+        fact = f"none of the {every} series of {series} has the label {label} now"
+        cause, cure = "", "map the label that names the objects in `resources` of the rule"
+        if _is_of_gpus(question):
+            cause, cure = "no GPU is in use, or the exporter does not report the pods of GPUs", ""
+    return _cause(question, Reason.NOT_SCRAPED, fact, cure, cause=cause)
 
 
 def _differing(question: Question, found: Sequence[Sample]) -> str:
@@ -454,14 +454,14 @@ def _none_is_for(question: Question, count: int, label: str) -> str:
     )
 
 
-def _unscraped(question: Question, results: Results) -> str:
-    """Return what is probably wrong if series exist, but none of the objects."""
+def _unscraped(question: Question, results: Results) -> tuple[str, str]:
+    """Return what is probably wrong if series exist, but none of the objects; and a cure."""
     if question.step.series in generations.SERVER_SERIES and question.resource == PODS:
         return _target_of(question, results)
     if not _is_of_gpus(question):
         return _others(question, results)
     if question.resource != PODS:
-        return "the exporter does not report them, or is not scraped"
+        return "the exporter does not report them, or is not scraped", ""
     device = _device(question)
     several = len(question.names) > 1
     causes = [
@@ -479,30 +479,33 @@ def _unscraped(question: Question, results: Results) -> str:
             f"an exporter does not report the pod of each {device}: {unmapped} of {every} series "
             f"{names} no pod but the exporter's own{_mapping(question, some=mapped > 0)}"
         )
-    return f"{', '.join(causes[:-1])}, or {causes[-1]}" if causes[2:] else ", or ".join(causes)
+    every_cause = (
+        f"{', '.join(causes[:-1])}, or {causes[-1]}" if causes[2:] else ", or ".join(causes)
+    )
+    return every_cause, ""
 
 
-def _target_of(question: Question, results: Results, which: str = "") -> str:
-    """Return what is wrong with the scrape of pods without series; `which` pods, if not named."""
+def _target_of(question: Question, results: Results, which: str = "") -> tuple[str, str]:
+    """Return what is wrong with the scrape of pods without series, and a cure.
+
+    `which` says of what pods, if they are not named.
+    """
     several = len(question.names) > 1
-    who = "they" if several else "it"
+    who, are, them = ("they", "are", "them") if several else ("it", "is", "it")
     if which:
         who = f"{which} {'pods' if several else 'pod'}"
-    if targets := results.get("target"):
-        if not targets[0].value:
-            return (
-                f"{who} {'are' if several else 'is'} down for Prometheus (up = 0). Look at the "
-                "error on /targets in Prometheus"
-            )
-        return (
-            f"{who} {'are' if several else 'is'} scraped (up = 1) without this series. Compare "
-            "/metrics of the pod with `seriesQuery`: is it another server, or another port?"
+    targets = results.get("target")
+    if not targets:
+        cure = (
+            f"Check that a ServiceMonitor, PodMonitor or scrape config selects {them}, and look "
+            f"for {them} on /targets in Prometheus"
         )
-    them = "them" if several else "it"
-    return (
-        f"{who} {'are' if several else 'is'} not scraped. Check that a ServiceMonitor, PodMonitor "
-        f"or scrape config selects {them}, and look for {them} on /targets in Prometheus"
-    )
+        return f"{who} {are} not scraped", cure
+    if not targets[0].value:
+        cure = "Look at the error on /targets in Prometheus"
+        return f"{who} {are} down for Prometheus (up = 0)", cure
+    cure = "Compare /metrics of the pod with `seriesQuery`: is it another server, or another port?"
+    return f"{who} {are} scraped (up = 1) without this series", cure
 
 
 def _device(question: Question) -> str:
@@ -524,7 +527,7 @@ def _mapping(question: Question, *, some: bool = False) -> str:
     return f" (set DCGM_EXPORTER_KUBERNETES=true; for resource claims also {claims})"
 
 
-def _others(question: Question, results: Results) -> str:
+def _others(question: Question, results: Results) -> tuple[str, str]:
     """Return whose series there are, and what to do about it."""
     label, namespace = question.step.binding.resource, question.step.binding.namespace
     found = sorted(
@@ -539,15 +542,16 @@ def _others(question: Question, results: Results) -> str:
         for name, place in found[:_MAX_OTHERS]
     ]
     more = f" and {len(found) - _MAX_OTHERS} more" if len(found) > _MAX_OTHERS else ""
-    whose = f"the series are of {', '.join(named)}{more}. " if named else ""
+    whose = f"the series are of {', '.join(named)}{more}" if named else ""
     if question.resource != PODS:
-        return f"{whose}Check what is scraped, and the labels in `resources` of the rule"
+        return whose, "Check what is scraped, and the labels in `resources` of the rule"
     if any(
         _are_siblings(name, other) and place in {"", question.namespace}
         for name in question.names
         for other, place in found
     ):
-        return f"{whose}{_target_of(question, results, 'The requested')}"
+        cause, cure = _target_of(question, results, "The requested")
+        return f"{whose}. {cause}", cure
     served = sorted(
         {
             each
@@ -572,9 +576,10 @@ def _others(question: Question, results: Results) -> str:
         "rule in `externalRules`, with `namespaced: false` for series of another namespace)"
     )
     count = "this pod counts" if len(found) == 1 else "these pods count"
-    return (
-        f"{whose}If {count} the requests of others, as an Ingress does, use a metric of {instead}. "
-        f"If not, {_target_of(question, results, 'the requested')}"
+    not_scraped = ". ".join(_target_of(question, results, "the requested"))
+    return whose, (
+        f"If {count} the requests of others, as an Ingress does, use a metric of {instead}. If "
+        f"not, {not_scraped}"
     )
 
 
@@ -588,6 +593,12 @@ def _for(question: Question) -> str:
 
 
 def _cause(
-    question: Question, reason: Reason, fact: str, cure: str = "", *, lasting: bool = False
+    question: Question,
+    reason: Reason,
+    fact: str,
+    cure: str = "",
+    *,
+    cause: str = "",
+    lasting: bool = False,
 ) -> Finding:
-    return question.rule.config.where.finding(reason, fact, cure, lasting=lasting)
+    return question.rule.config.where.finding(reason, fact, cure, cause=cause, lasting=lasting)
