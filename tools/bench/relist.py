@@ -154,7 +154,7 @@ async def _measure(operation: str, url: str, pid: int) -> dict[str, float]:
             else:
                 current = previous if operation == "later" else relist()
                 await current.once()
-                assert len(current.inventory.listings[0].series) == _NAMES
+                assert len(current.generation.listings[0].series) == _NAMES
 
         stalls: list[float] = []
         watch = asyncio.create_task(watch_stalls(stalls.append, probe=0.05))

@@ -92,7 +92,7 @@ async def _connect(host: Host, generation: Callable[[], Generation]) -> Cluster:
         interval=flags.discovery_interval,
     )
     host.start("discovery of kinds", objects.run())
-    host.require(kube, lambda: own_rights.of_rules(generation().ruleset, objects.kinds))
+    host.rights.require(kube, lambda: own_rights.of_rules(generation().ruleset, objects.kinds))
     host.check("kinds", lambda: _check_kinds(objects))
     host.check("watch-caches", lambda: watch_cache.statuses(caches, ready, workloads))
     return Cluster(objects=objects, watched=Watched(kube, workloads, metrics))

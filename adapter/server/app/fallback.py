@@ -53,6 +53,6 @@ async def connect(host: Host, watched: Watched | None) -> ExternalMetrics | None
         verbs=("create",),
         consequence=f"{server} gets no requests for external metrics",
     )
-    host.require(watched.kube, lambda: (right,))
+    host.rights.require(watched.kube, lambda: (right,))
     host.check("external-fallback", fallback.check, public=False)
     return fallback

@@ -6,7 +6,7 @@ A part registers here what the server must know of it. `server` lists the parts.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from typing import Any, Self, TypeVar
 
 from prometheus_client import CollectorRegistry
@@ -14,8 +14,7 @@ from prometheus_client import CollectorRegistry
 from adapter import telemetry
 from adapter.background import Background
 from adapter.clients.held import Held
-from adapter.clients.kubernetes import Kube
-from adapter.clients.rights import Right, Rights
+from adapter.clients.rights import Rights
 from adapter.server.api import health
 from adapter.server.api.health import Check
 from adapter.settings import Settings
@@ -72,10 +71,6 @@ class Host:
     ) -> None:
         """Add a check to /readyz; `public` as of `health.Check`."""
         self.checks.append(Check(name=name, run=run, public=public))
-
-    def require(self, kube: Kube, rights: Callable[[], Iterable[Right]]) -> None:
-        """Require rights of the account of a client."""
-        self.rights.require(kube, rights)
 
     async def connect(self, connection: contextlib.AbstractAsyncContextManager[T]) -> T:
         """Enter a connection that tasks use; it is left after they have ended."""

@@ -73,9 +73,9 @@ async def connect(host: Host, groups: Iterable[AnyGroup]) -> Security:
     namespace = namespace_of(settings)
     names = [name for group in groups for name in group.API.apiservices]
     apiservices = APIServiceController(api, names, service=service, namespace=namespace)
-    host.require(api, lambda: own_rights.of_apiservices(names))
+    host.rights.require(api, lambda: own_rights.of_apiservices(names))
     if pair is None:
-        host.require(api, lambda: (own_rights.of_secret(service, namespace),))
+        host.rights.require(api, lambda: (own_rights.of_secret(service, namespace),))
         issuer = serving_certificate.ServingCertificateController(
             api,
             apiservices,
@@ -159,8 +159,8 @@ async def _guard(host: Host, api: Kube, live: tls.ReloadingContext) -> Guard:
     if settings.authorization.kubeconfig is not None:
         reviewer = await _connect(host, settings.authorization.kubeconfig)
     followed = () if flags.skip_lookup else (own_rights.AUTHENTICATION_CONFIG,)
-    host.require(api, lambda: (own_rights.TOKEN_REVIEWS, *followed))
-    host.require(reviewer, lambda: (own_rights.ACCESS_REVIEWS,))
+    host.rights.require(api, lambda: (own_rights.TOKEN_REVIEWS, *followed))
+    host.rights.require(reviewer, lambda: (own_rights.ACCESS_REVIEWS,))
     # Callers cause reviews. Their rate limits are separate, so that a flood of callers delays
     # neither the serving certificate nor the CAs.
     waiting = WaitingForReview()

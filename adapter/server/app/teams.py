@@ -73,7 +73,7 @@ async def connect(
     )
     annotate = settings.rules.team_status
     written = replace(right, verbs=("patch",), consequence=_UNANNOTATED)
-    host.require(kube, lambda: (right, written) if annotate else (right,))
+    host.rights.require(kube, lambda: (right, written) if annotate else (right,))
     connection = replace(
         settings.prometheus, timeout=min(QUERY_TIMEOUT, settings.prometheus.timeout)
     )

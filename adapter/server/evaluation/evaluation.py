@@ -16,9 +16,15 @@ from adapter import bounds, errors, telemetry
 from adapter.background import gather_or_cancel
 from adapter.cache import FairLRUCache, LRUCache, SingleFlightCache
 from adapter.server.evaluation.fallback import Demoted
-from adapter.server.evaluation.freshness import freshness as freshness_of
 from adapter.server.evaluation.queries import Client, QueriesBySource, off_loop_if_large
-from adapter.server.evaluation.shared_query import ERROR_TTL, Context, SharedQuery, size_of, until
+from adapter.server.evaluation.shared_query import (
+    ERROR_TTL,
+    Context,
+    SharedQuery,
+    size_of,
+    until,
+)
+from adapter.server.evaluation.shared_query import freshness as freshness_of
 from adapter.server.evaluation.snapshot import Snapshot
 from adapter.server.evaluation.usage_status import UsageStatus
 from rules.errors import PlanError

@@ -18,7 +18,6 @@ from adapter.cache import SingleFlightCache
 from adapter.clients.prometheus_result import QueryResult
 from adapter.server.evaluation.demand import Demand, ObjectNames
 from adapter.server.evaluation.fallback import Demoted, Fallback
-from adapter.server.evaluation.freshness import freshness
 from adapter.server.evaluation.queries import QueriesBySource
 from adapter.server.evaluation.snapshot import Coverage, Snapshot
 from rules.errors import PlanError
@@ -39,6 +38,10 @@ _BYTES_OF_SAMPLE = 400
 _SHORTEST_PATIENCE, _LONGEST_PATIENCE = 0.5, 5.0
 """Seconds for which an evaluation is used while the next one takes longer than it did: at most for
 as long as it took itself, within these bounds."""
+_SHORTEST, _LONGEST = 1.0, 5.0
+"""Freshness in seconds, if it is automatic."""
+_STRETCH = 50.0
+"""An evaluation that takes a whole core for its duration then costs at most a fiftieth of one."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -353,6 +356,19 @@ async def until(deadline: float | None) -> AsyncIterator[None]:
             yield
     except TimeoutError as error:
         raise errors.TimedOut("deadline exceeded while a query was in flight") from error
+
+
+def freshness(steps: Sequence[Step], default: float | None, took: float = 0.0) -> float:
+    """Return the seconds for which an evaluation of `steps` is shared, if it took `took` seconds.
+
+    Of several rules that set a freshness, the shortest counts. `default` is for rules that set
+    none: 0 shares nothing in time, and None is automatic: 1 s, stretched to fifty times the
+    duration of the last evaluation, at most 5 s.
+    """
+    own = [each for step in steps if (each := step.rule.config.freshness) is not None]
+    if own:
+        return min(own)
+    return min(max(_SHORTEST, _STRETCH * took), _LONGEST) if default is None else default
 
 
 def size_of(samples: int, *results: QueryResult) -> int:

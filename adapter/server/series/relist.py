@@ -22,11 +22,11 @@ from adapter.server.series import generation
 from adapter.server.series.generation import Generation
 from adapter.server.series.series_index import SeriesIndex
 from rules import promql
-from rules.causes.inventory import Inventory, ListingStatus
+from rules.causes.inventory import ListingStatus
 from rules.document.sources import DEFAULT
 from rules.findings import Finding, degraded, passes
 from rules.kinds import Kinds
-from rules.query.catalog import Catalog, Listing
+from rules.query.catalog import Listing
 from rules.quoting import counted
 from rules.ruleset import CompiledRule, RuleSet, Team
 
@@ -99,11 +99,6 @@ class Relist:
             self.attempted.set()
 
     @property
-    def catalog(self) -> Catalog:
-        """The catalog of the present generation."""
-        return self.generation.catalog
-
-    @property
     def statuses(self) -> Mapping[int, ListingStatus]:
         """Status of each rule, by `CompiledRule.index`."""
         return {
@@ -139,11 +134,6 @@ class Relist:
         if problems:
             return degraded("; ".join((summary, *problems)))
         return passes(summary)
-
-    @property
-    def inventory(self) -> Inventory:
-        """What is known about each rule's series, to explain why a metric is missing."""
-        return self.generation.inventory(self._clock())
 
     async def labels(self, rule: CompiledRule, series: str) -> frozenset[str]:
         """Query the labels that a series name of a rule carries; empty if that is unknown.

@@ -13,17 +13,15 @@ import random
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cryptography import x509
 
 from adapter import errors
 from adapter.background import Backoff, Condition
+from adapter.clients.kubernetes import Kube
 from certs.bundle import UNREADABLE
 from rules.findings import Finding, degraded, passes
-
-if TYPE_CHECKING:  # `--help` imports this module and must not load these libraries
-    from adapter.clients.kubernetes import Kube
 
 log = logging.getLogger(__name__)
 

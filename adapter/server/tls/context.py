@@ -11,18 +11,15 @@ import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
+from adapter import telemetry
 from adapter.files import read_file
 from adapter.settings.ciphers import TLSOptions
 from certs.bundle import UNREADABLE, Bundle, CertificateError, Named, by_name
 from rules.findings import Finding, passes
-
-if TYPE_CHECKING:  # `--help` imports this module and must not load these libraries
-    from adapter import telemetry
 
 _DEFAULTS = TLSOptions()
 _NO_CHECK_TIME = 0x200000

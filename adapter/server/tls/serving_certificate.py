@@ -11,21 +11,18 @@ import logging
 import random
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cryptography import x509
 
-from adapter import errors
+from adapter import errors, telemetry
 from adapter.background import Backoff, Condition
+from adapter.clients.kubernetes import Kube
 from adapter.server.tls.apiservices import ApiService, APIServiceController
 from certs import renew, secret
 from certs.bundle import Bundle, CertificateError
 from certs.renew import Policy, State
 from rules.findings import Finding, degraded, passes
-
-if TYPE_CHECKING:  # `--help` imports this module and must not load these libraries
-    from adapter import telemetry
-    from adapter.clients.kubernetes import Kube
 
 log = logging.getLogger(__name__)
 

@@ -76,7 +76,9 @@ async def observe(
             prometheus, metrics=telemetry.EvaluationMetrics(CollectorRegistry()), freshness=0.0
         )
         compiled = resource.compile(rules.resource_rules) if rules.resource_rules else None
-        router = wired.build_router(relist.catalog, objects, evaluation, resources=compiled)
+        router = wired.build_router(
+            relist.generation.catalog, objects, evaluation, resources=compiled
+        )
         try:
             async with wired.listening(router) as port:
                 every = [
@@ -94,10 +96,14 @@ async def observe(
 
 
 async def _observed(rule: CompiledRule, relist: Relist, port: int, kinds: Kinds) -> Observed:
-    by_metric = relist.inventory.series_by_metric.get(rule.index, {})
-    found = Observed(series=len(relist.inventory.series(rule)), metrics=len(by_metric))
+    generation = relist.generation
+    by_metric = generation.series_by_metric.get(rule.index, {})
+    listing = generation.listings.get(rule.index)
+    found = Observed(series=len(listing.series) if listing else 0, metrics=len(by_metric))
     if rule.section == "externalRules":
-        external = [each for each in relist.catalog.external.values() if each.source.rule is rule]
+        external = [
+            each for each in generation.catalog.external.values() if each.source.rule is rule
+        ]
         found.served = len(external)
         namespace = series.own_namespace(rule, kinds)
         for each in external:
@@ -109,7 +115,7 @@ async def _observed(rule: CompiledRule, relist: Relist, port: int, kinds: Kinds)
                 found.leaks |= await _outcome(port, path.format(_OTHER), found) == "value"
         return found
     named, own = series.objects(rule, kinds), series.names(rule)
-    entries = [each for each in relist.catalog.entries if each.sources[0].rule is rule]
+    entries = [each for each in generation.catalog.entries if each.sources[0].rule is rule]
     found.served = len({each.metric for each in entries})
     for entry in entries:
         if entry.sources[0].series not in own or entry.resource not in named:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from adapter.server.evaluation.freshness import freshness
+from adapter.server.evaluation.shared_query import freshness
 from rules import kinds, ruleset
 from rules.query import catalog
 from rules.query.catalog import Step

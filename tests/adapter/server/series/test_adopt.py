@@ -83,11 +83,11 @@ async def relist(proxy, registry, timeout) -> AsyncIterator[Relist]:
 
 
 def metrics(relist: Relist) -> set[str]:
-    return {entry.metric for entry in relist.catalog.entries if entry.resource == PODS}
+    return {entry.metric for entry in relist.generation.catalog.entries if entry.resource == PODS}
 
 
 async def test_unchanged_rules_are_not_listed_anew_wherever_they_are(relist, proxy):
-    before = relist.inventory
+    before = relist.generation
     moved = rules(rule("swap_c"), B, PATTERN, A)
 
     await relist.adopt(moved)
@@ -95,7 +95,7 @@ async def test_unchanged_rules_are_not_listed_anew_wherever_they_are(relist, pro
     assert metrics(relist) == {"swap_a", "swap_b", "swap_c", "other_a"}
     assert proxy.requests
     assert all("swap_c" in str(each.parameters) for each in proxy.requests)
-    after = relist.inventory
+    after = relist.generation
     by_series = {each.config.series_query: each.index for each in before.ruleset.rules}
     for each in moved.rules[1:]:
         old = by_series[each.config.series_query]
@@ -164,7 +164,7 @@ async def test_present_rules_are_followed_and_no_others(running, proxy):
 
 async def test_removed_rules_leave_nothing_behind(relist, registry):
     await relist.adopt(rules(A, B, rule('{__name__=~"other_[ab]"}')))  # of this test only
-    removed = relist.inventory.ruleset.rules[2].content
+    removed = relist.generation.ruleset.rules[2].content
     assert registry.get_sample_value(
         "gpu_metrics_adapter_relist_series_names", {"rule": "rules[2]"}
     )

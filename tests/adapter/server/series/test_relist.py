@@ -94,12 +94,12 @@ BUILTIN = Kinds.builtin()
 
 
 def metrics(relist: Relist) -> set[str]:
-    return {entry.metric for entry in relist.catalog.entries if entry.resource == PODS}
+    return {entry.metric for entry in relist.generation.catalog.entries if entry.resource == PODS}
 
 
 def pod_labels(relist: Relist, metric: str) -> tuple[str, ...]:
     """The labels by which the metric is queried for pods."""
-    entry = relist.catalog.entry(PODS, metric)
+    entry = relist.generation.catalog.entry(PODS, metric)
     assert entry
     return tuple(binding.resource for source in entry.sources for binding in source.bindings)
 
@@ -124,7 +124,7 @@ async def test_names_become_metrics_of_the_resources_that_their_labels_map_to(ru
 
     await relist.once()
 
-    assert {(str(entry.resource), entry.metric) for entry in relist.catalog.entries} == {
+    assert {(str(entry.resource), entry.metric) for entry in relist.generation.catalog.entries} == {
         ("pods", "one_used"),
         ("namespaces", "one_used"),
         ("namespaces", "one_free"),
@@ -218,7 +218,7 @@ async def test_template_maps_labels_of_kinds_that_the_cluster_has(running, make,
 
     await relist.once()
 
-    assert {(str(entry.resource), entry.metric) for entry in relist.catalog.entries} == {
+    assert {(str(entry.resource), entry.metric) for entry in relist.generation.catalog.entries} == {
         ("pods", "shaped"),
         ("namespaces", "shaped"),
     }
@@ -264,7 +264,7 @@ async def test_external_rules_are_listed_without_resources(running, make):
 
     await relist.once()
 
-    assert list(relist.catalog.external) == ["queue"]
+    assert list(relist.generation.catalog.external) == ["queue"]
 
 
 async def test_at_most_eight_requests_are_in_flight(make, proxy):
@@ -304,11 +304,11 @@ async def test_rules_of_one_name_each_with_the_same_labels_share_requests(runnin
 
     await relist.once()
 
-    assert {str(each.resource): each.metric for each in relist.catalog.entries} == {
+    assert {str(each.resource): each.metric for each in relist.generation.catalog.entries} == {
         "namespaces": "named_2",
         "pods": "named_0",
     }
-    listings = relist.inventory.listings
+    listings = relist.generation.listings
     assert [len(listings[rule].series) for rule in range(3)] == [1, 0, 1]
     assert all("named_0|named_1|named_2" in each or 'namespace=""' in each for each in selectors)
 
@@ -321,7 +321,7 @@ async def test_missing_name_is_listed_by_the_next_refresh(running, make):
     running.put('late{namespace="n",pod="p"} 1')
     await relist.refresh_live_labels()
 
-    assert "late" in {entry.metric for entry in relist.catalog.entries}
+    assert "late" in {entry.metric for entry in relist.generation.catalog.entries}
 
 
 async def test_many_names_are_split_into_several_selectors(make, proxy):
@@ -338,32 +338,29 @@ async def test_many_names_are_split_into_several_selectors(make, proxy):
     assert len({each for each in selectors if each.startswith("{")}) == 3
 
 
-async def test_inventory_has_what_relists_found_and_not_what_rules_pin(running, make):
+async def test_a_generation_has_what_relists_found_and_not_what_rules_pin(running, make):
     running.put('known_a{namespace="n",other="p"} 1')
     rules = rule("known_a"), rule("known_b"), rule("bad[")
-    relist = make(running.url, *rules, clock=lambda: 90.0)
-    assert relist.inventory.listings == {}
-    assert relist.inventory.statuses == dict.fromkeys(
+    relist = make(running.url, *rules)
+    assert relist.generation.listings == {}
+    assert relist.generation.statuses == dict.fromkeys(
         range(3), ListingStatus(listed=None, failed=False)
     )
-    assert relist.inventory.now == 90
-    relist = make(running.url, *rules)
 
     await relist.once()
 
-    inventory = relist.inventory
+    inventory = relist.generation.inventory(now=time.time())
     known, unknown = inventory.listings[0].series, inventory.listings[1].series
     assert ([each.name for each in known], unknown) == (["known_a"], ())
     assert inventory.series_of(inventory.ruleset.rules[0], "known_a") == known
     assert [inventory.statuses[index].failed for index in range(3)] == [False, False, True]
     assert inventory.statuses[0].listed == pytest.approx(inventory.now, abs=60)
-    assert inventory.catalog is relist.catalog
 
 
 async def test_labels_of_a_series_name_can_be_queried(running, make):
     running.put('carry_a{namespace="n",other="p"} 1', 'carry_b{namespace="n",more="p"} 1')
     relist = make(running.url, rule('{__name__=~"carry_.*"}'))
-    (only,) = relist.inventory.ruleset.rules
+    (only,) = relist.generation.ruleset.rules
     assert await relist.labels(only, "carry_a") == frozenset()  # match[] is not probed yet
 
     await relist.once()
@@ -426,11 +423,11 @@ async def test_catalog_is_kept_while_neither_series_nor_kinds_change(running, ma
     running.put('same{namespace="n",pod="p"} 1')
     relist = make(running.url, rule("same"), kinds=lambda: Kinds.of(BUILTIN.groups))
     await relist.once()
-    before = relist.catalog
+    before = relist.generation.catalog
 
     await relist.once()
 
-    assert relist.catalog is before
+    assert relist.generation.catalog is before
 
 
 # Backends without match[]
@@ -464,7 +461,7 @@ async def test_series_are_fetched_if_match_is_ignored(running, make, proxy):
 
     assert metrics(relist) == {"ignored_a"}
     assert sum(each.path == NAMES for each in fake.requests) == 2  # the names and the probe
-    assert await relist.labels(relist.inventory.ruleset.rules[0], "ignored_a") == frozenset()
+    assert await relist.labels(relist.generation.ruleset.rules[0], "ignored_a") == frozenset()
 
 
 def matches_a_name_twice(received):
@@ -705,7 +702,7 @@ async def test_partial_responses_remove_nothing_and_add_what_is_new(
 
 def listed(relist: Relist) -> set[str]:
     """The names of series, whatever their labels."""
-    return {series.name for series in relist.inventory.listings[0].series}
+    return {series.name for series in relist.generation.listings[0].series}
 
 
 async def test_exact_result_without_names_is_an_error(running, make, proxy, caplog):
@@ -758,7 +755,7 @@ async def test_attempted_is_set_without_rules(make, running):
     assert relist.attempted.is_set()
     async with following(relist):
         await asyncio.sleep(0.05)
-    assert relist.catalog.entries == ()
+    assert relist.generation.catalog.entries == ()
 
 
 @pytest.mark.usefixtures("real_servers")
@@ -769,7 +766,7 @@ async def test_prometheus_that_is_down_at_start_is_retried(make, tmp_path):
         async with following(relist):
             async with asyncio.timeout(5):
                 await relist.attempted.wait()
-            assert relist.catalog.entries == ()
+            assert relist.generation.catalog.entries == ()
             assert relist.statuses[0].failed
 
             await asyncio.to_thread(late.start)
@@ -906,34 +903,34 @@ async def test_a_rule_is_not_listed_until_the_labels_of_live_series_are_known(ru
 
     await relist.once()
 
-    status = relist.inventory.statuses[0]
+    status = relist.generation.statuses[0]
     assert (status.listed, status.failed) == (None, True)
     assert "cannot list rules[0]" in relist.check().fact
-    assert "guessed" in {entry.metric for entry in relist.catalog.entries}
+    assert "guessed" in {entry.metric for entry in relist.generation.catalog.entries}
 
     fake.behave = fakes.through(running.url)
     await relist.refresh_live_labels()
 
     assert pod_labels(relist, "guessed") == ("pod",)
-    assert relist.inventory.statuses[0].listed is not None
-    assert not relist.inventory.statuses[0].failed
+    assert relist.generation.statuses[0].listed is not None
+    assert not relist.generation.statuses[0].failed
 
 
 async def test_labels_are_not_known_before_the_catalog_has_them(running, make, monkeypatch):
     running.put('halfway{namespace="n",pod="p"} 1')
     relist = make(running.url, rule("halfway", labels=SWITCHING))
-    before = relist.inventory
+    before = relist.generation
     build = PausedBuild()
     monkeypatch.setattr(catalog, "build", build)
 
     task = asyncio.create_task(relist.once())
     await until(lambda: relist.statuses[0].listed is not None)
-    during = relist.inventory
+    during = relist.generation
     build.proceed.set()
     await task
 
     assert during.statuses == before.statuses
-    assert relist.inventory.statuses[0].listed is not None
+    assert relist.generation.statuses[0].listed is not None
 
 
 # Kinds
@@ -947,13 +944,15 @@ async def test_new_kinds_of_the_cluster_rebuild_the_catalog(running, make):
 
     async with following(relist):
         await relist.attempted.wait()
-        assert [str(entry.resource) for entry in relist.catalog.entries] == ["namespaces"]
+        assert [str(entry.resource) for entry in relist.generation.catalog.entries] == [
+            "namespaces"
+        ]
 
         known = with_widgets()
 
-        await until(lambda: len(relist.catalog.entries) == 2)
-    assert str(relist.catalog.entries[1].resource) == "widgets.example.com"
-    assert relist.inventory.kinds == known
+        await until(lambda: len(relist.generation.catalog.entries) == 2)
+    assert str(relist.generation.catalog.entries[1].resource) == "widgets.example.com"
+    assert relist.generation.kinds == known
 
 
 async def test_new_kinds_of_the_cluster_relist_the_labels_of_templates(running, make):
@@ -963,9 +962,9 @@ async def test_new_kinds_of_the_cluster_relist_the_labels_of_templates(running, 
     relist = make(running.url, text, kinds=lambda: known, refresh_interval=300)
 
     async with following(relist):
-        await until(lambda: len(relist.catalog.entries) == 1)
+        await until(lambda: len(relist.generation.catalog.entries) == 1)
         known = with_widgets()
-        await until(lambda: len(relist.catalog.entries) == 2)
+        await until(lambda: len(relist.generation.catalog.entries) == 2)
 
 
 async def test_kinds_discovered_during_the_first_relist_are_listed_at_once(running, make, proxy):
@@ -983,7 +982,7 @@ async def test_kinds_discovered_during_the_first_relist_are_listed_at_once(runni
     relist = make(fake.url, text, kinds=lambda: known)
 
     async with following(relist):
-        await until(lambda: len(relist.catalog.entries) == 2)
+        await until(lambda: len(relist.generation.catalog.entries) == 2)
 
 
 def with_widgets() -> Kinds:
