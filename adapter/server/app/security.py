@@ -25,9 +25,8 @@ from adapter.server.auth.filters import Guard
 from adapter.server.auth.in_flight import WaitingForReview
 from adapter.server.auth.tokens import TokenReviews
 from adapter.server.tls import context as tls
-from adapter.server.tls import serving_certificate
+from adapter.server.tls import files, serving_certificate
 from adapter.server.tls.apiservices import APIServiceController
-from adapter.server.tls.files import CertificateWatcher
 from adapter.settings import Settings
 from adapter.settings.sni import CertKeyPair
 from certs import secret
@@ -58,9 +57,15 @@ async def connect(host: Host, groups: Iterable[AnyGroup]) -> Security:
     settings = host.settings
     meter = telemetry.CertificateMetrics(host.registry)
     pair = _pair(settings)
-    live = _reloading_context(settings, pair, meter)
     try:
-        watcher = CertificateWatcher(live, pair, settings.serving.sni)
+        default = None if pair is None else files.watch(pair)
+        bundle = (
+            issue_temporary((settings.serving.bind_address,), now=dt.datetime.now(dt.UTC))
+            if default is None
+            else default.value
+        )
+        live = tls.ReloadingContext(bundle, options=settings.serving.tls_options, meter=meter)
+        watcher = files.CertificateWatcher(live, default, settings.serving.sni)
     except CertificateError as error:
         raise errors.StartError(str(error)) from error
     host.start("certificate files", watcher.run())
@@ -109,21 +114,6 @@ def _pair(settings: Settings) -> CertKeyPair | None:
     folder = Path(serving.cert_dir)
     pair = CertKeyPair(certificate=folder / "apiserver.crt", key=folder / "apiserver.key")
     return pair if pair.certificate.exists() and pair.key.exists() else None
-
-
-def _reloading_context(
-    settings: Settings, pair: CertKeyPair | None, meter: telemetry.CertificateMetrics
-) -> tls.ReloadingContext:
-    """Return a context with the certificate of `pair`, or with a self-issued one."""
-    try:
-        bundle = (
-            issue_temporary((settings.serving.bind_address,), now=dt.datetime.now(dt.UTC))
-            if pair is None
-            else tls.load(pair.certificate, pair.key)
-        )
-        return tls.ReloadingContext(bundle, options=settings.serving.tls_options, meter=meter)
-    except CertificateError as error:
-        raise errors.StartError(str(error)) from error
 
 
 async def _guard(host: Host, api: Kube, live: tls.ReloadingContext) -> Guard:

@@ -16,7 +16,6 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
 from adapter import telemetry
-from adapter.files import read_file
 from adapter.settings.ciphers import TLSOptions
 from certs.bundle import UNREADABLE, Bundle, CertificateError, Named, by_name
 from rules.findings import Finding, passes
@@ -24,16 +23,6 @@ from rules.findings import Finding, passes
 _DEFAULTS = TLSOptions()
 _NO_CHECK_TIME = 0x200000
 """X509_V_FLAG_NO_CHECK_TIME, which Python does not define."""
-
-
-def load(certificate: Path, key: Path) -> Bundle:
-    """Load a certificate and its key from PEM files. Raises CertificateError, naming the files."""
-    try:
-        return Bundle.parse(read_file(certificate), read_file(key))
-    except OSError as error:
-        raise CertificateError(f"{error.filename} cannot be read: {error.strerror}") from error
-    except CertificateError as error:
-        raise CertificateError(f"{certificate} and {key}: {error}") from error
 
 
 class ReloadingContext:

@@ -6,12 +6,12 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 
 from adapter.file_watcher import FileWatcher
-from adapter.server.tls import context
+from adapter.files import read_file
+from adapter.server.tls.context import ReloadingContext
 from adapter.settings.sni import CertKeyPair
 from certs.bundle import Bundle, CertificateError, Named
 
@@ -22,27 +22,26 @@ _FALLBACK = "the previous certificate stays in use"
 
 
 class CertificateWatcher:
-    """Serves the certificate of `pair` by default, and those of `named` to clients by SNI.
+    """Serves the certificate of `default` by default, and those of `named` to clients by SNI.
 
-    Without `pair`, `serving_certificate` sets the default. A pair that cannot be loaded or served
-    is logged once and changes nothing, so the two files need not be replaced at once.
+    `tls` serves the first value of `default`. Without it, `serving_certificate` sets the default.
+    A pair that cannot be loaded or served is logged once and changes nothing, so the two files need
+    not be replaced at once.
     """
 
     def __init__(
         self,
-        tls: context.ReloadingContext,
-        pair: CertKeyPair | None,
+        tls: ReloadingContext,
+        default: FileWatcher[Bundle] | None,
         named: Iterable[CertKeyPair] = (),
         *,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        """Serve the certificates. Raises CertificateError for one that cannot be used."""
+        """Serve the certificates of `named`. Raises CertificateError for an unusable one."""
         self._tls = tls
-        self._default = None if pair is None else _watch(pair)
-        self._named = tuple((_watch(each), each.domains) for each in named)
+        self._default = default
+        self._named = tuple((watch(each), each.domains) for each in named)
         self._sleep = sleep
-        if self._default is not None:
-            tls.serve(self._default.value)
         self._serve_named()
 
     def poll(self) -> None:
@@ -68,11 +67,17 @@ class CertificateWatcher:
         )
 
 
-def _watch(pair: CertKeyPair) -> FileWatcher[Bundle]:
+def watch(pair: CertKeyPair) -> FileWatcher[Bundle]:
+    """Return a watcher of a certificate and its key. Raises CertificateError, naming the files."""
+
+    def load() -> Bundle:
+        try:
+            return Bundle.parse(read_file(pair.certificate), read_file(pair.key))
+        except OSError as error:
+            raise CertificateError(f"{error.filename} cannot be read: {error.strerror}") from error
+        except CertificateError as error:
+            raise CertificateError(f"{pair.certificate} and {pair.key}: {error}") from error
+
     return FileWatcher(
-        pair.certificate,
-        pair.key,
-        load=functools.partial(context.load, pair.certificate, pair.key),
-        failure=CertificateError,
-        fallback=_FALLBACK,
+        pair.certificate, pair.key, load=load, failure=CertificateError, fallback=_FALLBACK
     )

@@ -345,25 +345,3 @@ def test_meter_gets_the_expiry_of_the_certificate():
     tls.serve(OTHER)
 
     assert expiries == [SERVING.until.timestamp(), OTHER.until.timestamp()]
-
-
-def test_files_are_loaded(tmp_path):
-    (tmp_path / "tls.crt").write_bytes(SERVING.chain_pem)
-    (tmp_path / "tls.key").write_bytes(SERVING.key_pem)
-
-    loaded = context.load(tmp_path / "tls.crt", tmp_path / "tls.key")
-
-    assert loaded.chain == SERVING.chain
-
-
-def test_missing_file_is_named(tmp_path):
-    with pytest.raises(CertificateError, match=r"tls\.crt cannot be read: No such file"):
-        context.load(tmp_path / "tls.crt", tmp_path / "tls.key")
-
-
-def test_malformed_files_are_named(tmp_path):
-    (tmp_path / "tls.crt").write_bytes(b"hello")
-    (tmp_path / "tls.key").write_bytes(b"hello")
-
-    with pytest.raises(CertificateError, match=r"tls\.crt and .*tls\.key: "):
-        context.load(tmp_path / "tls.crt", tmp_path / "tls.key")

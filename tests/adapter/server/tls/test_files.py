@@ -74,23 +74,23 @@ def test_malformed_sni_flag_is_refused_with_the_messages_of_kubernetes(text, mes
 
 def test_only_changed_files_are_served_again(tmp_path, tls):
     named = write(tmp_path / "sni", NAMED, "a.test")
-    watcher = files.CertificateWatcher(tls, write(tmp_path / "main", FIRST), [named])
+    watcher = files.CertificateWatcher(tls, files.watch(write(tmp_path / "main", FIRST)), [named])
 
     watcher.poll()
-    assert (tls.served, tls.named) == ([FIRST.leaf], [[(NAMED.leaf, ("a.test",))]])
+    assert (tls.served, tls.named) == ([], [[(NAMED.leaf, ("a.test",))]])
     write(tmp_path / "main", SECOND)
     watcher.poll()
-    assert (tls.served, len(tls.named)) == ([FIRST.leaf, SECOND.leaf], 1)
+    assert (tls.served, len(tls.named)) == ([SECOND.leaf], 1)
     write(tmp_path / "sni", SECOND)
     watcher.poll()
 
-    assert tls.served == [FIRST.leaf, SECOND.leaf]
+    assert tls.served == [SECOND.leaf]
     assert tls.named[1:] == [[(SECOND.leaf, ("a.test",))]]
 
 
 def test_half_replaced_pair_is_logged_once_and_served_when_it_is_complete(tmp_path, tls, caplog):
     pair = write(tmp_path, FIRST)
-    watcher = files.CertificateWatcher(tls, pair)
+    watcher = files.CertificateWatcher(tls, files.watch(pair))
 
     pair.certificate.write_bytes(SECOND.chain_pem)
     for _ in range(2):
@@ -99,10 +99,10 @@ def test_half_replaced_pair_is_logged_once_and_served_when_it_is_complete(tmp_pa
     (record,) = caplog.records
     assert record.getMessage().startswith(f"{pair.certificate} and {pair.key}: ")
     assert record.getMessage().endswith("; the previous certificate stays in use")
-    assert tls.served == [FIRST.leaf]
+    assert tls.served == []
     pair.key.write_bytes(SECOND.key_pem)
     watcher.poll()
-    assert tls.served == [FIRST.leaf, SECOND.leaf]
+    assert tls.served == [SECOND.leaf]
 
 
 def test_bad_pair_does_not_stop_the_others_from_being_reloaded(tmp_path, tls, caplog):
@@ -122,11 +122,11 @@ def test_unusable_pair_prevents_the_start(tmp_path, tls):
     missing = sni.CertKeyPair(certificate=tmp_path / "none.crt", key=tmp_path / "none.key")
 
     with pytest.raises(CertificateError, match=r"none\.crt cannot be read"):
-        files.CertificateWatcher(tls, write(tmp_path, FIRST), [missing])
+        files.CertificateWatcher(tls, files.watch(write(tmp_path, FIRST)), [missing])
 
 
 def test_certificate_that_openssl_refuses_changes_nothing(tmp_path, tls, caplog):
-    watcher = files.CertificateWatcher(tls, write(tmp_path, FIRST))
+    watcher = files.CertificateWatcher(tls, files.watch(write(tmp_path, FIRST)))
     mismatched = Bundle(chain=SECOND.chain, key=FIRST.key)
     tls.serve = lambda _: context.context(mismatched)
 
@@ -134,7 +134,7 @@ def test_certificate_that_openssl_refuses_changes_nothing(tmp_path, tls, caplog)
     watcher.poll()
 
     assert "cannot be served" in caplog.text
-    assert tls.served == [FIRST.leaf]
+    assert tls.served == []
 
 
 async def test_run_polls_every_second(tmp_path, tls, caplog):
@@ -146,7 +146,7 @@ async def test_run_polls_every_second(tmp_path, tls, caplog):
         await polls.get()
 
     pair = write(tmp_path, FIRST)
-    watcher = files.CertificateWatcher(tls, pair, sleep=sleep)
+    watcher = files.CertificateWatcher(tls, files.watch(pair), sleep=sleep)
     running = asyncio.create_task(watcher.run())
     await polled.get()
 
@@ -157,5 +157,5 @@ async def test_run_polls_every_second(tmp_path, tls, caplog):
         await polled.get()
     running.cancel()
 
-    assert tls.served == [FIRST.leaf, SECOND.leaf]
+    assert tls.served == [SECOND.leaf]
     assert [record.levelno for record in caplog.records] == [logging.WARNING]
