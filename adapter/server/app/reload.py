@@ -24,6 +24,7 @@ log = logging.getLogger(__name__)
 _INTERVAL = 10.0
 """Seconds between looks at the files: the kubelet takes a minute to bring a changed ConfigMap."""
 _KEPT = "the previous rules stay in use"
+_NO_TEAMS = InUse(version=0, rulesets={})
 
 
 class Reload:
@@ -45,8 +46,6 @@ class Reload:
         self._sources = sources
         self._detected = detected
         self._teams: TeamRules | None = None
-        self._in_use = InUse(version=0, rulesets={})
-        """The rules of teams beside those of the files."""
         self._presets = detected()
         """The detected presets that are loaded, or about to be."""
         self._meter = meter
@@ -56,11 +55,11 @@ class Reload:
         self._reported = ""
         """The same, until rules that loaded are in use."""
         self._requested = asyncio.Event()
-        self._present: RuleSet | None = None
+        self._fixed: dict[str, object] = {}
+        """Keys of the rules files whose first value counts until a restart, and that value."""
         self._watcher = FileWatcher(
             *rule_files.paths(sources), load=self._load, failure=ConfigError, fallback=_KEPT
         )
-        self._present = self._watcher.value
         self._report()
 
     def add(self, team_rules: TeamRules) -> None:
@@ -84,6 +83,7 @@ class Reload:
 
     async def run(self, adopt: Callable[[RuleSet], Awaitable[None]]) -> NoReturn:
         """Look at the files until cancelled, and pass changed rules to `adopt`."""
+        version = _NO_TEAMS.version
         with self._on_signal():
             while True:
                 with contextlib.suppress(TimeoutError):
@@ -94,23 +94,15 @@ class Reload:
                 detected = self._presets != before
                 # In a thread: large files take seconds.
                 loaded = await asyncio.to_thread(self._watcher.poll, changed=detected)
-                if loaded:
-                    self._present = self.ruleset
-                if self._follow_teams() or loaded:
-                    in_use = self._in_use
+                in_use = _NO_TEAMS if self._teams is None else self._teams.in_use
+                if loaded or in_use.version != version:
+                    version = in_use.version
                     await adopt(await asyncio.to_thread(teams.merge, self.ruleset, in_use.rulesets))
                     if self._teams is not None:
                         self._teams.adopted(in_use.version)
                 if loaded and not detected:
                     await self._log(self.ruleset)
                 self._report()
-
-    def _follow_teams(self) -> bool:
-        """Take what teams have now; return whether it has changed."""
-        before = self._in_use.version
-        if self._teams is not None:
-            self._in_use = self._teams.in_use
-        return self._in_use.version != before
 
     async def _log(self, ruleset: RuleSet) -> None:
         log.info("the files of the rules have changed: %d rules are in use", len(ruleset.all))
@@ -130,17 +122,13 @@ class Reload:
 
     def _check_fixed(self, ruleset: RuleSet) -> None:
         """Raise ConfigError for a change of what is connected or registered at the start."""
-        present = self._present
-        if present is None:
-            return
-        fixed = []
-        if ruleset.sources != present.sources:
-            fixed.append("sources")
-        if bool(ruleset.resource_rules) != bool(present.resource_rules):
-            fixed.append("resourceRules")
-        if fixed:
+        fixed = {"sources": ruleset.sources, "resourceRules": bool(ruleset.resource_rules)}
+        changed = [
+            key for key, value in fixed.items() if self._fixed.setdefault(key, value) != value
+        ]
+        if changed:
             message = "a change takes effect after a restart of the adapter"
-            raise ConfigError([in_file(State.FAILURE, message, path=each) for each in fixed])
+            raise ConfigError([in_file(State.FAILURE, message, path=each) for each in changed])
 
     def _report(self) -> None:
         self._reported = self._failure

@@ -16,9 +16,9 @@ from adapter.server.teams.config_maps import ConfigMapIndex, Watched
 from adapter.server.teams.report import State
 from adapter.server.teams.rules import TeamRules
 from rules import findings, limits, teams
-from rules.admission import Key
 from rules.causes.reasons import Reason
 from rules.limits import Limits
+from rules.shares import Key
 from rules.teams import ConfigMap
 
 RULE = """\
