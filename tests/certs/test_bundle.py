@@ -27,11 +27,6 @@ def test_a_bundle_in_pem_parses_to_itself(bundle):
     assert bundle.key_pem.startswith(b"-----BEGIN PRIVATE KEY-----")
 
 
-def test_ca_pem_is_the_last_certificate_of_the_chain(bundle):
-    assert bundle.chain_pem.endswith(bundle.ca_pem)
-    assert bundle.leaf is bundle.chain[0]
-
-
 @pytest.mark.parametrize(
     "chain", [b"", b"hello", b"-----BEGIN CERTIFICATE-----\nxx\n", chains.UNKNOWN.pem]
 )
@@ -66,10 +61,6 @@ def test_a_key_of_another_certificate_is_rejected(bundle):
 
 def test_a_certificate_without_alternative_names_has_no_names():
     assert Holder("nobody").bundle.names == ()
-
-
-def test_a_bundle_expires_with_its_leaf(bundle):
-    assert bundle.until == bundle.leaf.not_valid_after_utc
 
 
 def test_explicit_names_win_and_then_the_first_bundle():

@@ -11,7 +11,6 @@ from adapter import errors, telemetry
 from adapter.clients.prometheus import Prometheus
 from adapter.clients.prometheus_result import QueryResult, Reduce
 from adapter.server.evaluation.evaluation import Evaluation
-from rules.errors import AmbiguousSampleError
 from rules.query import plan
 from rules.query.aggregate import Sample
 from tests import bound, world
@@ -64,20 +63,9 @@ async def test_sample_with_the_earlier_label_wins(evaluation):
     assert values["b"].time == pytest.approx(time.time(), abs=5)
 
 
-async def test_plan_of_one_step(evaluation):
-    values = (await evaluation.values(plan_for("a", "b", labels=("pod",)))).values
-
-    assert {name: value.milli for name, value in values.items()} == {"a": 99000, "b": 7500}
-
-
 async def test_failed_step_fails_the_plan(evaluation):
     with pytest.raises(errors.Refused):
         await evaluation.values(plan_for("a", query="<<.Series>>{<<.LabelMatchers>>"))
-
-
-async def test_aggregate_error_refuses_several_samples_of_one_object(evaluation):
-    with pytest.raises(AmbiguousSampleError):
-        await evaluation.values(plan_for("a", more="aggregate: error"))
 
 
 @pytest.mark.parametrize("query", ['"text"', "<<.Series>>{<<.LabelMatchers>>}[5m]"])
@@ -112,14 +100,6 @@ async def test_external_metric_has_one_row_per_sample(evaluation, query, rows):
         (row.labels and {k: v for k, v in row.labels.items() if k != "__name__"}, row.value.milli)
         for row in values
     ] == rows
-
-
-@pytest.mark.parametrize(("more", "values"), [("", []), ("onNaN: zero", [0])])
-async def test_external_nan_is_left_out_or_zero_as_the_rule_says(evaluation, more, values):
-    for sign in ("NaN", "Inf", "-Inf"):
-        rows = (await evaluation.rows(external_plan(f"<<.Series>> * {sign}", more))).values
-
-        assert [row.value.milli for row in rows] == values
 
 
 class Long:
@@ -234,17 +214,6 @@ class MovingObject:
         sample = Sample(labels={label: "a"}, value=1.0, time=0.0)
         samples = (sample,) if self.reported.pop(0) else ()
         return delivered(QueryResult(kind="vector", samples=samples), reduce)
-
-
-async def test_object_missing_while_it_moves_between_exporters_is_queried_again():
-    prometheus = MovingObject(*(True, False), *(False, False), *(False, True))
-    evaluation = evaluation_on(prometheus)
-
-    before = (await evaluation.values(plan_for("a"))).values
-    after = (await evaluation.values(plan_for("a"))).values
-
-    assert list(before) == list(after) == ["a"]
-    assert prometheus.reported == []
 
 
 async def test_objects_of_other_requests_do_not_hide_one_that_moves():

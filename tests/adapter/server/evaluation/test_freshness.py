@@ -36,6 +36,7 @@ def test_automatic_freshness_is_fifty_times_the_duration(took, seconds):
         ([""], 3.0, 3),
         (["20s"], 3.0, 20),
         (["20s"], 0.0, 20),
+        ([""], 0.0, 0),
         (["0s"], None, 0),
         (["", "20s"], 3.0, 20),
         (["20s", "10s"], 3.0, 10),

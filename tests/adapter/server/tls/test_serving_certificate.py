@@ -422,8 +422,3 @@ async def test_lagging_replica_does_not_overwrite_newer_ca_bundles(store, api):
     assert overtaken
     assert published(store) == [state_in(store).trusted] * 2
     assert len(state_in(store).trusted) == 2
-
-
-def test_defaults_match_the_manifests():
-    assert secret.name_of("gpu-metrics-adapter") == "gpu-metrics-adapter-tls"
-    assert POLICY.serving == dt.timedelta(days=7)
