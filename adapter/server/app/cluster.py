@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from adapter import errors, telemetry
@@ -25,15 +24,6 @@ _LIST_QPS, _LIST_BURST = 100.0, 200
 _RATE_FLAGS = "--client-qps and --client-burst"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cluster:
-    """The objects, and what other watches share with them."""
-
-    objects: ClusterObjects | FileObjects
-    watched: Watched | None = None
-    """None if the objects are read from files."""
-
-
 class Watched(NamedTuple):
     """What the watches of autoscalers and of teams' rules share with those of objects."""
 
@@ -42,10 +32,12 @@ class Watched(NamedTuple):
     metrics: telemetry.WatchCacheMetrics
 
 
-async def connect(host: Host, generation: Callable[[], Generation]) -> Cluster:
-    """Start to watch kinds and objects. Raises StartError.
+async def connect(
+    host: Host, generation: Callable[[], Generation]
+) -> tuple[ClusterObjects | FileObjects, Watched | None]:
+    """Start to watch kinds and objects; nothing is watched if they are read from files.
 
-    `generation` has the rules, whose kinds the adapter must be allowed to list.
+    `generation` has the rules, whose kinds the adapter must be allowed to list. Raises StartError.
     """
     if host.settings.cluster.objects:
         try:
@@ -54,11 +46,13 @@ async def connect(host: Host, generation: Callable[[], Generation]) -> Cluster:
             raise errors.StartError(str(error)) from error
         host.check("kinds", lambda: None)
         host.check("watch-caches", lambda: passes("objects are read from files"))
-        return Cluster(objects=objects)
+        return objects, None
     return await _connect(host, generation)
 
 
-async def _connect(host: Host, generation: Callable[[], Generation]) -> Cluster:
+async def _connect(
+    host: Host, generation: Callable[[], Generation]
+) -> tuple[ClusterObjects, Watched]:
     flags = host.settings.cluster
     try:
         kube = await Kube.connect(
@@ -95,7 +89,7 @@ async def _connect(host: Host, generation: Callable[[], Generation]) -> Cluster:
     host.rights.require(kube, lambda: own_rights.of_rules(generation().ruleset, objects.kinds))
     host.check("kinds", lambda: _check_kinds(objects))
     host.check("watch-caches", lambda: watch_cache.statuses(caches, ready, workloads))
-    return Cluster(objects=objects, watched=Watched(kube, workloads, metrics))
+    return objects, Watched(kube, workloads, metrics)
 
 
 def _check_kinds(objects: ClusterObjects) -> None:

@@ -54,16 +54,16 @@ async def running(settings: Settings) -> AsyncIterator[str]:
         host.start("event loop", watch_stalls(stalls.longest))
         host.start("garbage collection", collect_garbage())
         rules = await loaded.load(host)
-        objects = await cluster.connect(host, lambda: values.relist.generation)
-        team_rules = await teams.connect(host, objects.watched, lambda: values.relist.generation)
+        objects, watched = await cluster.connect(host, lambda: values.relist.generation)
+        team_rules = await teams.connect(host, watched, lambda: values.relist.generation)
         ruleset, sources = rules.rules.ruleset, dict(rules.named)
         if team_rules is not None:
             rules.rules.add(team_rules.rules)
             sources[SOURCE] = team_rules.client
-        values = Values(host, ruleset, rules.prometheus, sources, objects.objects)
+        values = Values(host, ruleset, rules.prometheus, sources, objects)
         rules.follow(host, values.adopt)
-        other = await fallback.connect(host, objects.watched)
-        backend = _backend(host, values, objects.objects, other, team_rules)
+        other = await fallback.connect(host, watched)
+        backend = _backend(host, values, objects, other, team_rules)
 
         def groups() -> tuple[AnyGroup, ...]:
             return api_groups.served(values.relist.generation)
@@ -77,7 +77,7 @@ async def running(settings: Settings) -> AsyncIterator[str]:
         host.lookups.add("discovery", discovery.encoded.cache)
         outcomes = Outcomes()
         secured = await security.connect(host, groups())
-        autoscaling.start(host, objects.watched, outcomes, discovery, backend)
+        autoscaling.start(host, watched, outcomes, discovery, backend)
         closing = asyncio.Event()
         handler = _api(host, backend, discovery, OpenApi(groups), outcomes, secured, closing)
         if team_rules is not None:

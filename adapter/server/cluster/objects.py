@@ -60,17 +60,17 @@ class ClusterObjects:
         self,
         api: kubernetes.Kube,
         *,
-        listing: kubernetes.Kube | None = None,
-        caches: WatchCaches[ObjectIndex] | None = None,
-        ready: CompleteObjects[float] | None = None,
-        workloads: CompleteObjects[Selector] | None = None,
+        listing: kubernetes.Kube,
+        caches: WatchCaches[ObjectIndex],
+        ready: CompleteObjects[float],
+        workloads: CompleteObjects[Selector],
         interval: float,
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._api = api
-        self._listing = listing or api
+        self._listing = listing
         self._caches = caches
         self._ready = ready
         self._workloads = workloads
@@ -123,7 +123,7 @@ class ClusterObjects:
         kind = await self._kind(resource)
         if not is_path_segment(namespace):
             return ObjectIndex(), _EVERYTHING, None
-        index = self._index(kind) if selector.size <= _MAX_SELECTOR else None
+        index = self._caches.index(kind) if selector.size <= _MAX_SELECTOR else None
         if index is None:
             found = ObjectIndex()
             await self._list_into(found, kind, namespace, selector)
@@ -148,7 +148,7 @@ class ClusterObjects:
     async def object(self, resource: GroupResource, *, namespace: str, name: str) -> Object | None:
         """Return an object by its name; None if it does not exist or is a finished pod."""
         kind = await self._kind(resource)
-        if (index := self._index(kind)) is not None:
+        if (index := self._caches.index(kind)) is not None:
             return index.get(namespace, name)
         if not is_path_segment(namespace):
             return None
@@ -162,7 +162,7 @@ class ClusterObjects:
         if resource != PODS or not is_path_segment(namespace):
             return True
         kind = await self._kind(PODS)
-        index = self._index(kind)
+        index = self._caches.index(kind)
         if index is not None and index.contains(namespace, name):
             return True
         path = collection.path(kind, namespace)
@@ -181,8 +181,6 @@ class ClusterObjects:
 
         It is 0 for pods that are not Ready or do not exist.
         """
-        if self._ready is None:
-            return {}
         ready = await self._ready.of(await self._kind(PODS), namespace)
         return too_young(ready, names, now=self._clock(), seconds=seconds)
 
@@ -190,7 +188,7 @@ class ClusterObjects:
         self, resource: GroupResource, *, namespace: str
     ) -> Mapping[str, Selector]:
         """Return the workloads of a namespace by name, each with the selector of its pods."""
-        if self._workloads is None or not is_path_segment(namespace):
+        if not is_path_segment(namespace):
             return {}
         return await self._workloads.of(await self._kind(resource), namespace)
 
@@ -243,9 +241,6 @@ class ClusterObjects:
             params,
             lambda item: found.put(object_index.parse(item)),
         )
-
-    def _index(self, kind: Kind) -> ObjectIndex | None:
-        return None if self._caches is None else self._caches.index(kind)
 
     async def _kind(self, resource: GroupResource) -> Kind:
         """Return the first served version of a resource, after a discovery if it is unknown.

@@ -1,9 +1,13 @@
-"""A fake API server with pods, a Deployment and namespaces."""
+"""A fake API server with pods, a Deployment and namespaces, and watch caches that run."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+
 import pytest
 
+from tests.adapter.server.cluster.bed import Bed
 from tools.fakes import kubernetes
 
 
@@ -19,3 +23,19 @@ def cluster():
     cluster.add("namespaces", "", "team-a", labels={"tier": "gold"})
     cluster.add("namespaces", "", "team-b")
     return cluster
+
+
+@pytest.fixture
+def max_objects():
+    return 10
+
+
+@pytest.fixture
+async def bed(api, max_objects):
+    bed = Bed(api, max_objects)
+    task = asyncio.create_task(bed.caches.run())
+    await asyncio.sleep(0)
+    yield bed
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task

@@ -7,15 +7,13 @@ import logging
 import pytest
 
 from adapter import errors
-from adapter.server.cluster.objects import ClusterObjects
 from rules.kinds import NAMESPACES, PODS, GroupResource
 from rules.selectors import selectors
+from tests.adapter.server.cluster.bed import ALL, BY_SELECTOR, DEPLOYMENTS, objects_on
 from tools.fakes import kubernetes
 from tools.waiting import until
 
-DEPLOYMENTS = GroupResource("apps", "deployments")
 WIDGETS = GroupResource("example.com", "widgets")
-ALL = selectors.parse("")
 
 
 class Time:
@@ -42,7 +40,7 @@ def time():
 
 @pytest.fixture
 def objects(api, time):
-    return ClusterObjects(api, interval=600, monotonic=time, sleep=time.sleep)
+    return objects_on(api, monotonic=time, sleep=time.sleep)
 
 
 @contextlib.asynccontextmanager
@@ -54,20 +52,7 @@ async def running(objects):
         await task
 
 
-@pytest.mark.parametrize(
-    ("resource", "namespace", "selector", "expected"),
-    [
-        (PODS, "team-a", "", ("db-1", "web-1", "web-2")),
-        (PODS, "team-a", "app=web", ("web-1", "web-2")),
-        (PODS, "team-a", "app in (web, x), app!=db", ("web-1", "web-2")),
-        (PODS, "team-a-b", "app=web", ("web-9",)),
-        (PODS, "team-c", "", ()),
-        (PODS, "", "app=web", ("web-9", "web-1", "web-2")),
-        (DEPLOYMENTS, "team-a", "", ("web",)),
-        (NAMESPACES, "", "tier", ("team-a",)),
-        (NAMESPACES, "team-a", "", ("team-a", "team-b")),
-    ],
-)
+@BY_SELECTOR
 async def test_names_are_listed_by_selector(objects, resource, namespace, selector, expected):
     names = await objects.names(resource, namespace=namespace, selector=selectors.parse(selector))
 

@@ -15,10 +15,9 @@ from adapter.clients import watch_cache
 from adapter.clients.value_index import Item, ValueIndex
 from adapter.clients.watch_cache import WatchCaches
 from adapter.server.cluster import complete, contents
-from adapter.server.cluster.complete import CompleteObjects
-from adapter.server.cluster.objects import ClusterObjects
 from rules.findings import State
 from rules.query.pod_age import too_young
+from tests.adapter.server.cluster.bed import objects_on
 from tools.fakes import kubernetes
 from tools.waiting import until
 
@@ -55,10 +54,7 @@ class Bed:
 
         self.caches = caches(contents.READY_PODS)
         self.names = caches(contents.OBJECTS)
-        ready = CompleteObjects(api, self.caches)
-        self.objects = ClusterObjects(
-            api, caches=self.names, ready=ready, interval=600, clock=lambda: NOW
-        )
+        self.objects = objects_on(api, caches=self.names, ready=self.caches, clock=lambda: NOW)
 
     async def younger(self, names=NAMES, namespace="team", seconds=60.0):
         return await self.objects.younger(names, namespace=namespace, seconds=seconds)

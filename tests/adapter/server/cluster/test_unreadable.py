@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 from typing import Any
@@ -19,19 +18,8 @@ from adapter.server.cluster.object_index import ObjectIndex
 from rules import limits
 from rules.kinds import PODS
 from rules.selectors import selectors
-from tests.adapter.server.cluster.test_watch_cache import Bed
 
 NOT_LABELS = [{"app": 5}, {"app": None}, {"app": ["web"]}, {"app": {"a": "b"}}]
-
-
-@pytest.fixture
-async def bed(api):
-    bed = Bed(api, max_objects=10)
-    task = asyncio.create_task(bed.caches.run())
-    await asyncio.sleep(0)
-    yield bed
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
 
 
 @pytest.mark.parametrize("labels", NOT_LABELS, ids=str)

@@ -1,105 +1,27 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import dataclasses
 import logging
 
 import pytest
-from prometheus_client import CollectorRegistry
 
-from adapter import errors, telemetry
+from adapter import errors
 from adapter.clients import watch, watch_cache
-from adapter.clients.watch_cache import WatchCaches
-from adapter.server.cluster import contents
 from adapter.server.cluster.object_index import Object
 from adapter.server.cluster.objects import ClusterObjects
 from rules.findings import State
-from rules.kinds import NAMESPACES, PODS, GroupResource
+from rules.kinds import NAMESPACES, PODS
 from rules.selectors import selectors
 from tests import bound
+from tests.adapter.server.cluster.bed import ALL, BY_SELECTOR, WEB, Bed
 from tools.fakes import kubernetes
 from tools.waiting import until
 
-DEPLOYMENTS = GroupResource("apps", "deployments")
-ALL = selectors.parse("")
-WEB = selectors.parse("app=web")
 POD_PATH = "/api/v1/pods"
 
 
-class Bed:
-    """Objects with watch caches whose clock the test advances and whose pauses are short."""
-
-    def __init__(self, api, max_objects):
-        self.now = 1000.0
-        self.registry = CollectorRegistry()
-        self.caches = WatchCaches(
-            api,
-            contents.OBJECTS,
-            metrics=telemetry.WatchCacheMetrics(self.registry),
-            max_objects=max_objects,
-            clock=lambda: self.now,
-            sleep=self.sleep,
-        )
-        self.objects = ClusterObjects(api, caches=self.caches, interval=600)
-
-    async def sleep(self, seconds):
-        await asyncio.sleep(min(seconds, 0.02))
-
-    async def names(self, resource=PODS, namespace="team-a", selector=WEB):
-        return await self.objects.names(resource, namespace=namespace, selector=selector)
-
-    async def until_status(self, text):
-        await until(lambda: text in self.caches.status().fact)
-
-    async def until_names(self, expected, **arguments):
-        async def are_expected():
-            return await self.names(**arguments) == expected
-
-        await until(are_expected)
-
-    async def watched(self, resource=PODS):
-        """Request a kind and wait until it is watched."""
-        await self.names(resource)
-        await self.until_status(f"{resource} watched")
-
-    def metric(self, name, **labels):
-        return self.registry.get_sample_value(f"gpu_metrics_adapter_{name}", labels)
-
-    def state(self, state, resource="pods"):
-        return self.metric("watch_cache_state", resource=resource, state=state) == 1
-
-
-@pytest.fixture
-def max_objects():
-    return 10
-
-
-@pytest.fixture
-async def bed(api, max_objects):
-    bed = Bed(api, max_objects)
-    task = asyncio.create_task(bed.caches.run())
-    await asyncio.sleep(0)
-    yield bed
-    task.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await task
-
-
-@pytest.mark.parametrize(
-    ("resource", "namespace", "selector", "expected"),
-    [
-        (PODS, "team-a", "", ("db-1", "web-1", "web-2")),
-        (PODS, "team-a", "app=web", ("web-1", "web-2")),
-        (PODS, "team-a", "app in (web, x), app!=db", ("web-1", "web-2")),
-        (PODS, "team-a-b", "app=web", ("web-9",)),
-        (PODS, "team-c", "", ()),
-        (PODS, "", "app=web", ("web-9", "web-1", "web-2")),
-        (DEPLOYMENTS, "team-a", "", ("web",)),
-        (NAMESPACES, "", "tier", ("team-a",)),
-        (NAMESPACES, "team-a", "", ("team-a", "team-b")),
-    ],
-)
+@BY_SELECTOR
 async def test_names_come_from_the_watch_cache(
     bed, cluster, resource, namespace, selector, expected
 ):

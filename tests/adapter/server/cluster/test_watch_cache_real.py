@@ -14,9 +14,9 @@ from adapter.clients.kubernetes import Kube
 from adapter.clients.watch_cache import WatchCaches
 from adapter.server.cluster import contents
 from adapter.server.cluster.complete import CompleteObjects
-from adapter.server.cluster.objects import ClusterObjects
 from rules.kinds import GroupResource, Kinds
 from rules.selectors import selectors
+from tests.adapter.server.cluster.bed import objects_on
 from tools.waiting import until
 
 PODS = GroupResource("", "pods")
@@ -99,8 +99,8 @@ class Bed:
         self.registry = CollectorRegistry()
         self.metrics = telemetry.WatchCacheMetrics(self.registry)
         self.caches = WatchCaches(api, contents.OBJECTS, metrics=self.metrics)
-        self.objects = ClusterObjects(api, caches=self.caches, interval=600)
-        self.listing = ClusterObjects(api, interval=600)
+        self.objects = objects_on(api, caches=self.caches)
+        self.listing = objects_on(api)
 
     async def names(self, selector=WEB, namespace=NAMESPACE):
         return await self.objects.names(PODS, namespace=namespace, selector=selector)
@@ -206,7 +206,7 @@ async def test_restart_of_the_api_server_is_not_noticed_by_callers(bed, pods, co
 
 async def test_pods_are_young_until_they_have_been_ready_for_long_enough(bed, pods):
     caches = WatchCaches(bed.api, contents.READY_PODS, metrics=bed.metrics)
-    ready = ClusterObjects(bed.api, ready=CompleteObjects(bed.api, caches), interval=600)
+    ready = objects_on(bed.api, ready=caches)
     running = asyncio.create_task(caches.run())
     await asyncio.sleep(0)
 
