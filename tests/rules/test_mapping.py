@@ -7,11 +7,9 @@ import pytest
 from rules import mapping
 from rules.document.config import Override, ResourceMapping
 from rules.errors import MappingError, TemplateSyntaxError
-from rules.kinds import ApiGroup, ApiResource, GroupResource, Kinds
+from rules.kinds import NAMESPACES, PODS, ApiGroup, ApiResource, GroupResource, Kinds
 
 KINDS = Kinds.builtin()
-PODS = GroupResource("", "pods")
-NAMESPACES = GroupResource("", "namespaces")
 DEPLOYMENTS = GroupResource("apps", "deployments")
 INGRESSES = GroupResource("networking.k8s.io", "ingresses")
 

@@ -14,7 +14,6 @@ from rules.errors import PlanError, TooComplexError
 from rules.lint import counters
 from tests.rules.query import test_confined
 
-MATCHER = "<<matcher>>"
 QUERIES = [
     *test_confined.queries(400),
     r'a{b=~"x\\.y{2}",c!="\u00e9",d!~`\d+`} offset 5m',

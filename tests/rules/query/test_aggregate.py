@@ -9,7 +9,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rules.errors import AmbiguousSampleError
-from rules.kinds import GroupResource
 from rules.query import aggregate, plan
 from rules.query.aggregate import (
     NO_SAMPLES,
@@ -22,7 +21,6 @@ from rules.query.aggregate import (
 from rules.query.catalog import Step
 from tests import world
 
-PODS = GroupResource("", "pods")
 RULE = """
 - seriesQuery: m
   resources: {overrides: {namespace: {resource: namespace}, pod: {resource: pod}}}

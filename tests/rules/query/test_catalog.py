@@ -7,16 +7,13 @@ import textwrap
 import pytest
 
 from rules import ruleset
+from rules.kinds import NAMESPACES, NODES, PODS, ApiGroup, ApiResource, GroupResource, Kinds
 from rules.kinds import WORKLOADS as WORKLOAD_KINDS
-from rules.kinds import ApiGroup, ApiResource, GroupResource, Kinds
 from rules.query import catalog, label_binding
 from rules.query.catalog import Catalog, Listing, Series
 from rules.query.label_binding import LabelBinding
 from tests.world import listing
 
-PODS = GroupResource("", "pods")
-NODES = GroupResource("", "nodes")
-NAMESPACES = GroupResource("", "namespaces")
 STORAGE_CLASSES = GroupResource("storage.k8s.io", "storageclasses")
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rules.errors import PlanError
-from rules.kinds import GroupResource, Kinds
+from rules.kinds import NODES, PODS, GroupResource, Kinds
 from rules.query import catalog, label_binding, plan
 from rules.query.catalog import Entry, ExternalEntry
 from rules.query.plan import Objects
@@ -18,8 +18,6 @@ from rules.quoting import quote
 from rules.selectors import selectors
 from tests import world
 
-PODS = GroupResource("", "pods")
-NODES = GroupResource("", "nodes")
 KINDS = Kinds.builtin()
 EVERYTHING = selectors.parse("")
 

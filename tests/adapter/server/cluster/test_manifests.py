@@ -4,12 +4,9 @@ import pytest
 
 from adapter import errors
 from adapter.server.cluster.manifests import FileObjects
-from rules.kinds import GroupResource
+from rules.kinds import NAMESPACES, NODES, PODS, GroupResource
 from rules.selectors import selectors
 
-PODS = GroupResource("", "pods")
-NAMESPACES = GroupResource("", "namespaces")
-NODES = GroupResource("", "nodes")
 DEPLOYMENTS = GroupResource("apps", "deployments")
 ALL = selectors.parse("")
 

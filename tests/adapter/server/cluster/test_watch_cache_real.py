@@ -14,12 +14,11 @@ from adapter.clients.kubernetes import Kube
 from adapter.clients.watch_cache import WatchCaches
 from adapter.server.cluster import contents
 from adapter.server.cluster.complete import CompleteObjects
-from rules.kinds import GroupResource, Kinds
+from rules.kinds import PODS, Kinds
 from rules.selectors import selectors
 from tests.adapter.server.cluster.bed import objects_on
 from tools.waiting import until
 
-PODS = GroupResource("", "pods")
 NAMESPACE = "watched"
 NAMESPACES = (NAMESPACE, f"{NAMESPACE}-b")
 WEB = selectors.parse("app=web")

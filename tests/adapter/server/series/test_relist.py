@@ -21,21 +21,16 @@ from adapter.server.series.relist import Relist
 from rules import kinds as cluster
 from rules import ruleset
 from rules.causes.inventory import ListingStatus
-from rules.kinds import GroupResource, Kinds
+from rules.kinds import PODS, Kinds
 from rules.query import catalog, label_binding
-from rules.query.label_binding import LabelBinding
 from tools.fakes import prometheus as fakes
 from tools.real import prometheus as real
 from tools.waiting import Clock, until
 
 Make = Callable[..., Relist]
 
-PODS = GroupResource("", "pods")
 NAMES = "/api/v1/label/__name__/values"
 SERIES = "/api/v1/series"
-
-EXPORTED = LabelBinding(resource="exported_pod", namespace="namespace")
-DIRECT = LabelBinding(resource="pod", namespace="namespace")
 
 
 def rule(
