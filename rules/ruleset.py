@@ -90,7 +90,6 @@ class CompiledRule:
         return isinstance(other, CompiledRule) and self.content == other.content
 
     def __hash__(self) -> int:
-        """Return the hash of the content."""
         return hash(self.content)
 
     @property

@@ -40,7 +40,6 @@ class ConfigMap:
     data: tuple[tuple[str, str], ...]
 
     def __str__(self) -> str:
-        """Return namespace and name."""
         return f"{self.namespace}/{self.name}"
 
 

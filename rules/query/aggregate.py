@@ -77,11 +77,9 @@ class SamplesByObject:
         self.points: dict[str, list[Point]] = {}
 
     def __len__(self) -> int:
-        """Return the number of objects."""
         return len(self.numbers) + len(self.points)
 
     def __contains__(self, name: str) -> bool:
-        """Return whether the object has a sample."""
         return name in self.numbers or name in self.points
 
     def of(self, name: str) -> Sequence[Point]:

@@ -42,7 +42,6 @@ class Step:
         object.__setattr__(self, "_hash", hash((self.source, self.binding)))
 
     def __hash__(self) -> int:
-        """Return the hash of source and binding."""
         return self._hash
 
     @property

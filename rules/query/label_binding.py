@@ -91,7 +91,6 @@ class Choice(Collection[LabelBinding]):
         return self._binding(0, 0)
 
     def __len__(self) -> int:
-        """Return the number of bindings."""
         return len(self._resources) * len(self._namespaces)
 
     def __iter__(self) -> Iterator[LabelBinding]:
@@ -101,7 +100,6 @@ class Choice(Collection[LabelBinding]):
                 yield self._binding(i, j)
 
     def __contains__(self, binding: object) -> bool:
-        """Return whether the binding is one of these."""
         return any(each == binding for each in self)
 
     def _binding(self, i: int, j: int) -> LabelBinding:

@@ -25,7 +25,7 @@ async def test_lists_do_not_delay_the_watches(cluster, api_server, tmp_path):
         ]
     )
     async with Host.running(flags) as host:
-        objects = (await connection.connect(host, lambda: ruleset.load([]))).objects
+        objects, _ = await connection.connect(host, lambda: ruleset.load([]))
         watches = next(each for each in host.checks if each.name == "watch-caches")
         async with asyncio.timeout(5):
             await until(lambda: objects.discovered)

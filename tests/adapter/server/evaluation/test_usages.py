@@ -13,7 +13,7 @@ from adapter.clients.prometheus import Prometheus
 from adapter.server.evaluation.evaluation import Evaluation
 from rules.errors import PlanError
 from rules.findings import State
-from rules.kinds import NODES, PODS
+from rules.kinds import PODS
 from rules.query import resource
 from rules.query.plan import Plan
 from tests.adapter.server.evaluation.test_shared_query import Counting
@@ -32,10 +32,6 @@ def running(empty_prometheus: Prometheus) -> str:
             for pod in ("a", "b")
             for container in ("main", "side")
         ),
-        'm{node="n1"} 7',
-        'm{ns="idle",pod="b",container="main"} 0',
-        'm{ns="idle",pod="a",container="main"} 0',
-        'm{ns="idle",pod="a",container="side"} 1',
     )
     return empty_prometheus.url
 
@@ -156,26 +152,3 @@ async def test_the_status_names_queries_that_fail_or_find_no_usage_for_a_minute(
     await evaluation.usages(plans(["n0"]))
     assert status.check().fact == "no query fails"
     await evaluation.close()
-
-
-async def test_nodes_are_queried_by_their_names(evaluation: Evaluation, counting: Counting) -> None:
-    request = resource.plans(queries(), NODES, namespace="", names=("n1", "n2"))
-
-    cpu, _ = await evaluation.usages(request)
-
-    assert {name: each.milli for name, each in cpu.items()} == {"n1": {"": 7000}}
-    assert counting.queries == ['sum(m{node=~"n1|n2"}) by (node)'] * 2
-
-
-@pytest.mark.parametrize("query", ["{each} / {each}", "1 / {each}", "-1 / {each}"])
-async def test_a_container_with_nan_or_inf_leaves_out_its_pod(
-    evaluation: Evaluation, query: str
-) -> None:
-    cpu, memory = await evaluation.usages(plans(["idle", "n3"], query.format(each=QUERY))[:2])
-    others, _ = await evaluation.usages(plans(["n3"], query.format(each=QUERY)))
-
-    for each in (cpu, memory):
-        assert dict(each) == {}
-        assert each.not_finite == ["a", "b"]
-    assert list(others) == ["a", "b"]
-    assert others.not_finite == []
