@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
-from adapter.cli.demo.exporter import render
 from adapter.cli.demo.generations import Generation
 from tools.cluster import state_metrics
 from tools.cluster.fleet import LiveFleet
@@ -32,7 +31,7 @@ def pages(fleet: LiveFleet, kubelet: Kubelet, generation: Generation) -> Pages:
             return servers.targets() if servers else "[]"
         name = path.removesuffix("/metrics").removeprefix("/")
         if name in fleet.nodes:
-            return render(fleet.readings(name, time.monotonic() - started), generation)
+            return generation.render(fleet.readings(name, time.monotonic() - started))
         return servers.render(name) if servers else None
 
     return page

@@ -10,7 +10,7 @@ import socket
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,9 +20,10 @@ from aiohttp import web
 
 from adapter import errors, settings
 from adapter.cli.commands import serve, shutdown
-from adapter.cli.demo import exporter, manifests, serving
+from adapter.cli.demo import serving
 from adapter.cli.demo.fleet import APP, Fleet
 from adapter.cli.demo.generations import DEFAULT, GENERATIONS, MEASURED
+from adapter.cli.demo.serving import Page
 from adapter.cli.local_prometheus import binary, debian, process
 from adapter.server.app import server as app
 from adapter.settings.flag import FlagType, Group, flag
@@ -172,10 +173,13 @@ async def _start(options: _Simulation, program: Path, stack: contextlib.AsyncExi
     def seconds() -> float:
         return 0.0 if options.load == _FIXED else time.monotonic() - started
 
+    def exporter(node: str) -> Page:
+        return lambda seconds: generation.render(fleet.readings(node, seconds))
+
     server = generation.server
     servers = serving.pages(fleet, server) if server else {}
-    pages = {**exporter.pages(fleet, generation), **servers}
-    port = await _serve(exporter.application(pages, seconds), stack)
+    pages = {**{node: exporter(node) for node in fleet.nodes}, **servers}
+    port = await _serve(pages, seconds, stack)
     _say(f"{len(fleet.gpus)} GPUs on {len(fleet.nodes)} nodes, exporter: {generation.summary}")
     config = process.config(
         fleet.nodes,
@@ -196,7 +200,7 @@ async def _start(options: _Simulation, program: Path, stack: contextlib.AsyncExi
     # The first relist must find the series, else discovery is empty until the next one.
     await _wait_until(f"{prometheus_url}/api/v1/query?query=sum(up)", _scraped(len(pages)))
     objects = folder / "objects.yaml"
-    objects.write_text(json.dumps(manifests.document(fleet)), encoding="utf-8")
+    objects.write_text(json.dumps(fleet.objects()), encoding="utf-8")
     flags = [
         f"--secure-port={options.secure_port}",
         f"--prometheus-url={prometheus_url}",
@@ -234,8 +238,23 @@ def _own_gpus() -> contextlib.AbstractContextManager[Fleet]:
     return nvml.fleet()
 
 
-async def _serve(application: web.Application, stack: contextlib.AsyncExitStack) -> int:
-    """Serve `application` on a free port of 127.0.0.1, and return the port."""
+async def _serve(
+    pages: Mapping[str, Page], seconds: Callable[[], float], stack: contextlib.AsyncExitStack
+) -> int:
+    """Serve each page as `/NAME/metrics` on a free port of 127.0.0.1, and return the port.
+
+    `seconds` returns the time since the start.
+    """
+
+    async def metrics(request: web.Request) -> web.Response:
+        name = request.match_info["name"]
+        if name not in pages:
+            raise web.HTTPNotFound(text=f"{name}: not there; known: {', '.join(pages)}\n")
+        headers = {"Content-Type": "text/plain; version=0.0.4"}
+        return web.Response(text=pages[name](seconds()), headers=headers)
+
+    application = web.Application()
+    application.router.add_get("/{name}/metrics", metrics)
     runner = web.AppRunner(application, access_log=None)
     await runner.setup()
     stack.push_async_callback(runner.cleanup)

@@ -12,6 +12,7 @@ import hashlib
 import importlib.resources
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 RECORDING = "h200-bert-serving.csv"
 """Recording of a real H200 that served BERT at a varying request rate, one row per second."""
@@ -190,6 +191,37 @@ class Fleet:
         for gpu in self.gpus:
             if gpu.node == node:
                 yield gpu, self.read(gpu, int(seconds))
+
+    def objects(self) -> dict[str, Any]:
+        """Return a List of namespaces, nodes, Deployments and pods, for `--objects`."""
+        namespaces = sorted({pod.namespace for pod in self.pods})
+        names = [*(("Namespace", each) for each in namespaces), *(("Node", n) for n in self.nodes)]
+        apps = sorted({(pod.namespace, pod.app) for pod in self.pods})
+        items = [
+            *({"apiVersion": "v1", "kind": k, "metadata": {"name": name}} for k, name in names),
+            *(_deployment(namespace, app) for namespace, app in apps),
+            *map(_pod_object, self.pods),
+        ]
+        return {"apiVersion": "v1", "kind": "List", "items": items}
+
+
+def _deployment(namespace: str, app: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"namespace": namespace, "name": app, "labels": {"app": app}},
+        "spec": {"selector": {"matchLabels": {"app": app}}},
+    }
+
+
+def _pod_object(pod: Pod) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"namespace": pod.namespace, "name": pod.name, "labels": {"app": pod.app}},
+        "spec": {"nodeName": pod.node, "containers": [{"name": pod.container}]},
+        "status": {"phase": "Running"},
+    }
 
 
 def _pod(app: str, node: str, *slots: tuple[int, int | None]) -> Pod:

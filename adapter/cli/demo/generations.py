@@ -5,12 +5,12 @@ Sources: the counter files and the label code of the exporters, release by relea
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from adapter.cli.demo import series, serving
-from adapter.cli.demo.fleet import Gpu
+from adapter.cli.demo.fleet import Gpu, Reading
 from adapter.cli.demo.series import MIG_INSTANCE, Series
 
 _POD = ("namespace", "pod", "container")
@@ -48,6 +48,15 @@ class Generation:
         elif self.idle == "empty labels":
             labels |= dict.fromkeys(self.pod_labels, "")
         return labels
+
+    def render(self, readings: Iterable[tuple[Gpu, Reading]]) -> str:
+        """Return the exposition of one node's exporter."""
+        sources = [
+            (reading, self.labels(gpu))
+            for gpu, reading in readings
+            if gpu.pod is not None or self.idle != "unreported"
+        ]
+        return series.render(self.series, sources)
 
 
 def _fields(gpu: Gpu) -> Mapping[str, str | int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from adapter.cli.demo import exporter, manifests, series
+from adapter.cli.demo import series
 from adapter.cli.demo.fleet import BOARD_POWER, MEMORY, Fleet, recording
 from adapter.cli.demo.generations import GENERATIONS
 from adapter.cli.local_prometheus import process
@@ -75,7 +75,7 @@ def test_mig_splits_the_last_gpu_of_each_node_between_two_pods() -> None:
 def test_every_generation_is_well_formed_and_matches_its_preset(name: str) -> None:
     generation = GENERATIONS[name]
     simulated = fleet(mig=generation.mig)
-    text = exporter.render(simulated.readings("gpu-node-0", 5), generation)
+    text = generation.render(simulated.readings("gpu-node-0", 5))
 
     families = list(text_string_to_metric_families(text))
     samples = [sample for family in families for sample in family.samples]
@@ -100,14 +100,14 @@ def test_every_generation_is_well_formed_and_matches_its_preset(name: str) -> No
 
 
 def test_label_values_are_escaped() -> None:
-    text = exporter.render(fleet().readings("gpu-node-0", 0), GENERATIONS["dcgm"])
+    text = GENERATIONS["dcgm"].render(fleet().readings("gpu-node-0", 0))
 
     assert series.label_set({"a": 'x"y\\z'}) == '{a="x\\"y\\\\z"}'
     assert 'hostname="gpu-node-0"' in text
 
 
 def test_the_manifests_contain_every_pod_and_node() -> None:
-    items = manifests.document(fleet())["items"]
+    items = fleet().objects()["items"]
 
     names = [(item["kind"], item["metadata"]["name"]) for item in items]
     assert {name for kind, name in names if kind == "Node"} == set(fleet().nodes)

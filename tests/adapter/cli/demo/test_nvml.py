@@ -9,7 +9,7 @@ import pynvml
 import pytest
 
 from adapter.cli.commands import demo
-from adapter.cli.demo import exporter, nvml
+from adapter.cli.demo import nvml
 from adapter.cli.demo.generations import MEASURED
 from adapter.errors import StartError
 
@@ -44,7 +44,7 @@ def driver(monkeypatch):
 
 def test_readings_have_the_units_of_the_exporter(driver):
     with nvml.fleet() as fleet:
-        text = exporter.render(fleet.readings("gpu-node-0", 0), MEASURED)
+        text = MEASURED.render(fleet.readings("gpu-node-0", 0))
 
     series = {line.partition("{")[0]: line for line in text.splitlines() if line[0] != "#"}
     assert {name: line.rpartition(" ")[2] for name, line in series.items()} == {
