@@ -19,6 +19,8 @@ from rules.selectors.labels import key_problem, value_problem
 Operator = Literal["=", "==", "!=", "in", "notin", "exists", "!", "gt", "lt"]
 
 _WRITTEN: Mapping[str, str] = {"in": " in ", "notin": " notin ", "gt": ">", "lt": "<"}
+_SAME: Mapping[tuple[str, int], str] = {("==", 1): "=", ("in", 1): "=", ("notin", 1): "!="}
+"""Operator and number of values -> an operator with the same meaning."""
 _INTEGER = re.compile(r"[+-]?[0-9]{1,4000}")
 
 
@@ -77,6 +79,14 @@ class Selector:
     def matches(self, labels: Mapping[str, str]) -> bool:
         """Return whether an object with these labels meets all requirements."""
         return all(requirement.matches(labels) for requirement in self.requirements)
+
+    @functools.cached_property
+    def meaning(self) -> frozenset[tuple[str, str, tuple[str, ...]]]:
+        """The requirements; equal for selectors that are only written in other ways."""
+        return frozenset(
+            (each.key, _SAME.get((each.operator, len(each.values)), each.operator), each.values)
+            for each in self.requirements
+        )
 
     @functools.cached_property
     def size(self) -> int:

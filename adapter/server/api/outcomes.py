@@ -1,6 +1,6 @@
-"""How the requests ended that autoscalers are known to send; noted while they are answered.
+"""Last outcome of each request that autoscalers send, noted while the request is answered.
 
-So it is known whether an autoscaler gets its metrics without a request that nobody else sends.
+So the watch of autoscalers needs no requests of its own for metrics that the controller requests.
 """
 
 from __future__ import annotations
@@ -17,18 +17,17 @@ from adapter.server.apimachinery.request_info import RequestInfo
 from rules.errors import SelectorError
 from rules.findings import Finding
 
-Key = str
-"""What a request asks for, in any version of its group."""
+Key = tuple[object, ...]
+"""What a request is for: group, path below the version, and the selectors."""
 
 
 def key_of(info: RequestInfo) -> Key:
-    """Return what a request of an API group asks for, however it writes its selectors."""
+    """Return what a request is for, in any version of its group, however it writes selectors."""
     below_version = info.path.split("/", 4)[-1]
     try:
-        selected = f"{info.labels}&{info.metric_labels}".replace("==", "=")
+        return info.group, below_version, info.labels.meaning, info.metric_labels.meaning
     except SelectorError:
-        selected = f"{info.label_selector}&{info.metric_label_selector}"
-    return f"{info.group}/{below_version}?{selected}"
+        return info.group, below_version, info.label_selector, info.metric_label_selector
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -324,6 +324,8 @@ async def test_what_nobody_requests_is_requested_here_once_a_minute() -> None:
     [
         ("b+in+(y,+x),a==1", True),
         ("a=1,b+in+(x,y)", True),
+        ("a+in+(1),b+in+(x,y)", True),
+        ("a!=1,b+in+(x,y)", False),
         ("a=1,b+in+(x,z)", False),
         ("a=1", False),
         ("a=(", False),
