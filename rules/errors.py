@@ -108,9 +108,9 @@ class AmbiguousSampleError(RulesError):
 
 
 class UnreadableError(RulesError):
-    """An object that the HPA controller needs, and that cannot be read."""
+    """Something that is needed and cannot be read; the message says why, and often what to do."""
 
-    def __init__(self, message: str, *, status: int, cure: str = "") -> None:
+    def __init__(self, message: str, *, status: int = 0, cure: str = "") -> None:
         super().__init__(message)
         self.status = status
         """HTTP status of the reply; 0 without one."""

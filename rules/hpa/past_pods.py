@@ -128,7 +128,6 @@ def named(namespace: str, workload: Reference, steps: Iterable[Step]) -> str:
         raise UnreadableError(
             f"the names of the past pods of {workload} are not certain: let Prometheus scrape "
             "kube-state-metrics, which has kube_pod_owner",
-            status=0,
         )
     pattern = f"{escape(workload.name)}{suffix}"
     texts = []

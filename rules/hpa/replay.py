@@ -137,7 +137,6 @@ def variant(
         raise UnreadableError(
             f"replicas from {changed.minimum} to {changed.maximum}: the minimum must not be above "
             f"the maximum, and the maximum from 1 to {_MAX_REPLICAS}",
-            status=0,
         )
     return Variant(title=title, hpa=changed)
 
@@ -151,9 +150,9 @@ def _rules(behavior: Mapping[str, Any]) -> tuple[ScalingRules, ScalingRules]:
             f"unknown key {unknown[0]}" if unknown else next(filter(None, map(_doubt, read)), "")
         )
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise UnreadableError(f"not as `spec.behavior` of an HPA: {error!r}", status=0) from error
+        raise UnreadableError(f"not as `spec.behavior` of an HPA: {error!r}") from error
     if problem:
-        raise UnreadableError(f"not as `spec.behavior` of an HPA: {problem}", status=0)
+        raise UnreadableError(f"not as `spec.behavior` of an HPA: {problem}")
     return read
 
 

@@ -11,7 +11,8 @@ from aiohttp import web
 
 from adapter.cli import program
 from adapter.cli.doctor import comparison
-from adapter.cli.doctor.client import CannotTellError, connected
+from adapter.cli.doctor.client import connected
+from rules.errors import UnreadableError
 from rules.hpa.reading import Reply
 from rules.migration.comparison import differences
 from tests.migrate.test_migrate import CONFIG_MAP, DEPLOYMENT, RULES
@@ -283,6 +284,6 @@ async def test_autoscalers_that_cannot_be_read_are_named(servers):
 )
 async def test_servers_that_cannot_be_reached_are_explained(servers, text, token, words):
     async with connected(str(servers[2])) as api:
-        with pytest.raises(CannotTellError, match=words):
+        with pytest.raises(UnreadableError, match=words):
             async with comparison.server(text, api, token):
                 pass

@@ -31,6 +31,7 @@ from adapter.server.apimachinery.negotiation import UNCHANGED
 from adapter.server.evaluation.evaluation import Evaluation
 from rules import quantity, ruleset
 from rules.document.sources import DEFAULT
+from rules.errors import UnreadableError
 from rules.hpa import autoscaler, reading
 from rules.hpa.reading import Reply, Request
 from rules.hpa.replay import Reading
@@ -210,7 +211,7 @@ async def _read(api: Any, prometheus: Prometheus, case: Case) -> Past | None:
         return await history.read(
             api, prometheus, case.namespace, "web", now=now, since=since, step=float(STEP)
         )
-    except client.CannotTellError as error:
+    except UnreadableError as error:
         if "has no history" not in str(error):
             raise
         return None

@@ -10,11 +10,12 @@ from typing import Literal
 
 from adapter import settings
 from adapter.cli.doctor import autoscaler
-from adapter.cli.doctor.client import CannotTellError, connected
+from adapter.cli.doctor.client import connected
 from adapter.settings.cluster import kubeconfig_of_user
 from adapter.settings.flag import Group, flag
 from adapter.settings.flag_types import STRING, choice
 from rules.causes import explanation_text
+from rules.errors import UnreadableError
 
 _VALUES, _NO_VALUE, _CANNOT_TELL = 0, 1, 2
 _OUTCOMES = {"values": _VALUES, "noValue": _NO_VALUE}
@@ -82,7 +83,7 @@ def main(argv: Sequence[str]) -> int:
         raise _COMMAND.error(f"{text}: expected {wanted}")
     try:
         return asyncio.run(_run(options, parts, "" if where == _HPA else metric))
-    except CannotTellError as error:
+    except UnreadableError as error:
         print(explanation_text.last_line(f"cannot tell: {error}"))
         return _CANNOT_TELL
 

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from adapter import settings, yaml_encoding
 from adapter.cli.commands import check_inputs
 from adapter.cli.doctor import comparison
-from adapter.cli.doctor.client import CannotTellError, connected
+from adapter.cli.doctor.client import connected
 from adapter.files import MANIFESTS, read_file
 from adapter.settings.cluster import kubeconfig_of_user
 from adapter.settings.flag import Group, flag
@@ -131,7 +131,7 @@ def main(argv: Sequence[str]) -> int:
         values, hpas, said = convert(found)
         files, more = _files(values, hpas, options)
         problems = _problems(overlay.rules_file(values))
-    except (ConfigError, CannotTellError, UnreadableError, OSError) as error:
+    except (ConfigError, UnreadableError, OSError) as error:
         print(escaped(str(error), keep="\n"))
         return 1
     report = (*sorted(said, key=lambda x: (x.where.file, x.where.line)), *more)

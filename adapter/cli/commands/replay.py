@@ -16,12 +16,13 @@ from adapter import errors, settings
 from adapter.cli.commands import doctor, without_log
 from adapter.cli.commands.console import NEEDS_JINJA
 from adapter.cli.doctor import replay
-from adapter.cli.doctor.client import CannotTellError, connected
+from adapter.cli.doctor.client import connected
 from adapter.cli.doctor.replay import Wanted
 from adapter.clients import sources
 from adapter.files import read_file
 from adapter.settings.flag import FlagType, Group, flag
 from adapter.settings.flag_types import FILE, STRING, choice, comma_separated, duration
+from rules.errors import UnreadableError
 from rules.hpa import replay_report
 from rules.quoting import escaped
 
@@ -127,7 +128,7 @@ def main(argv: Sequence[str]) -> int:
             return asyncio.run(
                 _run(options.output, installation.kubeconfig, prometheus, (namespace, name), wanted)
             )
-    except (CannotTellError, errors.StartError) as error:
+    except (UnreadableError, errors.StartError) as error:
         print(escaped(f"cannot replay: {' '.join(str(error).split())}"), file=sys.stderr)
         return 1
     except ModuleNotFoundError as error:
@@ -151,17 +152,17 @@ def _wanted(options: _Replay) -> Wanted:
 
 
 def _behavior(path: Path) -> Mapping[str, Any]:
-    """Return `spec.behavior` in a file, of which it may be all. Raises CannotTellError."""
+    """Return `spec.behavior` in a file, of which it may be all. Raises UnreadableError."""
     try:
         document = yaml.safe_load(read_file(path, pipes=True))
     except OSError as error:
-        raise CannotTellError(f"{path}: {error.strerror}") from error
+        raise UnreadableError(f"{path}: {error.strerror}") from error
     except yaml.YAMLError as error:
-        raise CannotTellError(f"{path}: not YAML: {error}") from error
+        raise UnreadableError(f"{path}: not YAML: {error}") from error
     if isinstance(document, dict) and set(document) == {"behavior"}:
         document = document["behavior"]
     if not isinstance(document, dict):
-        raise CannotTellError(f"{path}: must have scaleUp and scaleDown, as `spec.behavior`")
+        raise UnreadableError(f"{path}: must have scaleUp and scaleDown, as `spec.behavior`")
     return document
 
 

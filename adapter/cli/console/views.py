@@ -17,11 +17,12 @@ from adapter.cli.console import autoscalers as seen
 from adapter.cli.console import history, replays
 from adapter.cli.console.rows import Row
 from adapter.cli.doctor import autoscaler, checks, installation, replay, report
-from adapter.cli.doctor.client import CannotTellError, Client
+from adapter.cli.doctor.client import Client
 from adapter.clients import detection
 from adapter.clients.kubernetes import Kube
 from adapter.clients.prometheus import Prometheus
 from rules.causes import explanation_text
+from rules.errors import UnreadableError
 from rules.findings import State
 from rules.hpa import reading, replay_report
 from rules.hpa.autoscaler import Autoscaler
@@ -118,7 +119,7 @@ class Installation:
 class Views:
     """The views of one cluster.
 
-    Each raises NoViewError or CannotTellError if there is nothing to show.
+    Each raises NoViewError or UnreadableError if there is nothing to show.
     """
 
     def __init__(
@@ -360,7 +361,7 @@ class Views:
             try:
                 version = await self._client.version() if api is CUSTOM else ""
                 listed = await self._kube.get(api.path(version))
-            except (CannotTellError, errors.BackendError) as error:
+            except (UnreadableError, errors.BackendError) as error:
                 problems.append(str(error))
                 continue
             for each in listed.get("resources") or ():
@@ -440,7 +441,7 @@ class Views:
         for request in requests:
             if request is None or not explains(request):
                 continue
-            with contextlib.suppress(CannotTellError):
+            with contextlib.suppress(UnreadableError):
                 explained = await self._explanation(request)
                 metric = explained["request"]["metric"]
                 found += [{"metric": metric, **each} for each in explained["queries"]]

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from adapter.cli.doctor.client import NO_ANSWER, CannotTellError, Client
+from adapter.cli.doctor.client import NO_ANSWER, Client
 from rules.causes import explanation_text
 from rules.errors import UnreadableError
 from rules.hpa import decision, reading, report
@@ -47,13 +47,13 @@ class Explained:
 
 
 async def explain(client: Client, namespace: str, name: str) -> Explained:
-    """Read an HPA and what it depends on, and compute the decision. Raises CannotTellError."""
+    """Read an HPA and what it depends on, and compute the decision. Raises UnreadableError."""
     try:
         observed = await client.run(reading.read(namespace, name, time.time))
     except UnreadableError as error:
         cure = error.cure or ("Correct namespace and name" if error.status == 404 else "")
         text = ". ".join(filter(None, (str(error), cure)))
-        raise CannotTellError(text, status=error.status) from error
+        raise UnreadableError(text, status=error.status) from error
     observed = await client.with_queries(observed, notes=True)
     explanations = await _explanations(client, observed)
     decided = decision.decide(
@@ -80,7 +80,7 @@ async def _explanations(client: Client, observed: Observation) -> dict[int, Mapp
             continue
         try:
             found[index] = await client.explanation(request)
-        except CannotTellError as error:
+        except UnreadableError as error:
             found[index] = {"verdict": str(error)}
     return found
 

@@ -28,7 +28,6 @@ _MIN_TIMEOUT = 0.5
 """Seconds to wait for a metric after another one was not answered in time."""
 NO_ANSWER = f"no answer within {_METRIC_TIMEOUT:g} s"
 """Error of a metric that was not answered in time."""
-_DOCTOR = "Run: gpu-metrics-adapter doctor"
 
 
 async def run(steps: Steps[T], reply: Callable[[Request], Awaitable[Reply]]) -> T:
@@ -42,29 +41,18 @@ async def run(steps: Steps[T], reply: Callable[[Request], Awaitable[Reply]]) -> 
         return result
 
 
-class CannotTellError(Exception):
-    """The API server does not answer the question; the message says why and what to do.
-
-    `status` is that of the response; 0 if there is none.
-    """
-
-    def __init__(self, message: str, *, status: int = 0) -> None:
-        super().__init__(message)
-        self.status = status
-
-
 @contextlib.asynccontextmanager
 async def connected(kubeconfig: str | None) -> AsyncIterator[Client]:
     """Yield a client as kubectl finds it: FILE, $KUBECONFIG, ~/.kube/config, or in the cluster.
 
-    Raises CannotTellError.
+    Raises UnreadableError.
     """
     try:
         kube = await Kube.connect(
             kubeconfig or kubeconfig_path(), qps=_QPS, burst=_BURST, timeout=_TIMEOUT
         )
     except errors.BackendError as error:
-        raise CannotTellError(f"{str(error).rstrip('.')}. Set --kubeconfig") from error
+        raise UnreadableError(f"{str(error).rstrip('.')}. Set --kubeconfig") from error
     try:
         yield Client(kube)
     finally:
@@ -98,16 +86,16 @@ class Client:
         return await run(steps, reply)
 
     async def explanation(self, request: Request) -> Mapping[str, Any]:
-        """Return the Explanation of a request for a metric. Raises CannotTellError."""
+        """Return the Explanation of a request for a metric. Raises UnreadableError."""
         params = {**request.params, "explain": "true"}
         reply = await self.reply(Request(path=request.path, params=params))
         group = request.path.split("/")[2]
         if reply.failed:
-            raise CannotTellError(_problem(reply.status, reply.message, group))
+            raise UnreadableError(_problem(reply.status, reply.message, group))
         if reply.document.get("kind") != explanation_text.KIND:
-            raise CannotTellError(
+            raise UnreadableError(
                 f"{group} is served by a program that does not explain: another adapter, or an "
-                f"older gpu-metrics-adapter. {_DOCTOR}"
+                f"older gpu-metrics-adapter. {reading.DOCTOR}"
             )
         return reply.document
 
@@ -122,23 +110,23 @@ class Client:
                 continue
             doubtful = bool(each.metric.selector) or not each.current
             if (notes and doubtful and each.replicas is not None) or sums.needs_query(each):
-                with contextlib.suppress(CannotTellError):
+                with contextlib.suppress(UnreadableError):
                     queries = (await self.explanation(request)).get("queries") or [{}]
                     query, found = str(queries[0].get("promql", "")), queries[0].get("notes")
                     proposals[index] = replace(each, query=query, note="; ".join(found or ()))
         return replace(observed, proposals=tuple(proposals))
 
     async def version(self) -> str:
-        """Return the version of the custom metrics API. Raises CannotTellError."""
+        """Return the version of the custom metrics API. Raises UnreadableError."""
         try:
             return await self.run(reading.version())
         except UnreadableError as error:
-            raise CannotTellError(_problem(error.status, str(error), CUSTOM.name)) from error
+            raise UnreadableError(_problem(error.status, str(error), CUSTOM.name)) from error
 
     async def request(
         self, parts: Sequence[str], metric: str, *, selector: str = "", metric_selector: str = ""
     ) -> Request:
-        """Return the request for a metric. Raises CannotTellError.
+        """Return the request for a metric. Raises UnreadableError.
 
         `parts` are namespace, resource and name; resource and name at cluster scope; or the
         namespace of an external metric, of whose series either selector is one.
@@ -197,12 +185,12 @@ def _problem(status: int, message: str, group: str) -> str:
     if status == 404:
         return (
             f"the cluster has no APIService for {group}: the adapter, or this part of its "
-            f"manifests, is not installed. {_DOCTOR}"
+            f"manifests, is not installed. {reading.DOCTOR}"
         )
     if status == 503:
-        return f"the APIService for {group} is not available: {message}. {_DOCTOR}"
+        return f"the APIService for {group} is not available: {message}. {reading.DOCTOR}"
     if status in {401, 403}:
         return f"you lack a right: {message}"
     if status == 429:
         return "the adapter explains only two requests at a time. Try again in a few seconds"
-    return f"{message}. {_DOCTOR}"
+    return f"{message}. {reading.DOCTOR}"

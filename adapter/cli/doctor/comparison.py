@@ -20,7 +20,7 @@ import aiohttp
 import yarl
 
 from adapter import errors
-from adapter.cli.doctor.client import CannotTellError, Client
+from adapter.cli.doctor.client import Client
 from adapter.clients.credentials import Credentials, ReloadingClientContext, token_file
 from adapter.clients.kubernetes import Kube
 from adapter.clients.transport import Transport
@@ -51,7 +51,7 @@ async def server(text: str, api: Client, token: str | None) -> AsyncIterator[Cli
 
     An empty text means the server that the APIServices name. `token` is a file with the bearer
     token for a URL; the credentials of `api` are not sent there. The certificate is not verified on
-    loopback, where a port-forward ends. Raises CannotTellError.
+    loopback, where a port-forward ends. Raises UnreadableError.
     """
     if "://" not in text:
         if text:
@@ -62,11 +62,11 @@ async def server(text: str, api: Client, token: str | None) -> AsyncIterator[Cli
         url = yarl.URL(text.rstrip("/"))
         local = _is_loopback(url.host or "")
         if token and url.scheme != "https" and not local:
-            raise CannotTellError(f"{text} would get the token in clear text: use https")
+            raise UnreadableError(f"{text} would get the token in clear text: use https")
         tls = ReloadingClientContext(Credentials(verified=not local))
         authorizations = (token_file(Path(token)),) if token else ()
     except (errors.BackendError, ValueError) as error:
-        raise CannotTellError(str(error)) from error
+        raise UnreadableError(str(error)) from error
     transport = Transport(
         aiohttp.ClientSession(),
         url.origin(),
@@ -133,7 +133,7 @@ async def _registered(text: str, api: Client) -> None:
         service = (reply.document.get("spec") or {}).get("service") or {}
         if (service.get("namespace"), service.get("name")) == (namespace, name):
             return
-    raise CannotTellError(
+    raise UnreadableError(
         f"{text} serves no APIService. Run: kubectl -n {namespace} port-forward service/{name} "
         "6443:443, and pass https://127.0.0.1:6443 in its place"
     )

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from adapter.cli.doctor.client import CannotTellError, Client
+from adapter.cli.doctor.client import Client
 from adapter.cli.doctor.past_metric import PastMetric
 from adapter.cli.doctor.ranges import Point, Ranges
 from adapter.clients.prometheus import Prometheus
@@ -66,15 +66,12 @@ async def read(
     step: float,
     progress: Progress = lambda _: None,
 ) -> Past:
-    """Read the last `since` seconds of an HPA. Raises CannotTellError with what to do.
+    """Read the last `since` seconds of an HPA. Raises UnreadableError with what to do.
 
     `now` is in Unix seconds.
     """
-    try:
-        hpa = await client.run(reading.hpa(namespace, name))
-        requests = await client.run(reading.requests(hpa))
-    except UnreadableError as error:
-        raise CannotTellError(str(error), status=error.status) from error
+    hpa = await client.run(reading.hpa(namespace, name))
+    requests = await client.run(reading.requests(hpa))
     metrics = [
         PastMetric(hpa, metric, await _entry(client, metric, request))
         for metric, request in zip(hpa.metrics, requests, strict=True)
@@ -102,17 +99,17 @@ def _past(
     history: Sequence[Sync],
     ranges: Ranges,
 ) -> Past:
-    """Return the history from its first value on. Raises CannotTellError if something lacks."""
+    """Return the history from its first value on. Raises UnreadableError if something lacks."""
     for index, each in enumerate(metrics):
         if all(sync.readings[index].milli is None for sync in history):
-            raise CannotTellError(
+            raise UnreadableError(
                 f"Prometheus has no history of {each.metric.name} for this period. Look whether it "
                 f"has results of the query, or choose another --since: {each.query}"
             )
     known = any(each.replicas is not None for each in history)
     if not known:
         if not pods.query:
-            raise CannotTellError(
+            raise UnreadableError(
                 f"the replicas of the past are not known: Prometheus has no {DESIRED} of this HPA. "
                 "Let it scrape kube-state-metrics"
             )
@@ -135,26 +132,26 @@ def _past(
 async def _entry(
     client: Client, metric: Metric, request: Request | UnreadableError
 ) -> tuple[Entry | ExternalEntry, tuple[str, ...]]:
-    """Return the rules of a metric and the names of their sources. Raises CannotTellError."""
+    """Return the rules of a metric and the names of their sources. Raises UnreadableError."""
     if isinstance(request, UnreadableError):
-        raise CannotTellError(str(request), status=request.status) from request
+        raise request
     if metric.type in {"Resource", "ContainerResource"}:
-        raise CannotTellError(
+        raise UnreadableError(
             f"{metric} has no history here: it comes from metrics.k8s.io, not from a rule"
         )
     explained = await client.explanation(request)
     if "plan" not in explained:
-        raise CannotTellError(
+        raise UnreadableError(
             f"the adapter does not send the rules of {metric}: update it to this program's version"
         )
     if explained["plan"] is None:
-        raise CannotTellError(f"{metric} has no query: {explained['verdict']}")
+        raise UnreadableError(f"{metric} has no query: {explained['verdict']}")
     described = metric.described
     resource = GroupResource(described.group, described.kind.lower()) if described else PODS
     try:
         entry = entry_document.read(explained["plan"], resource)
     except PlanError as error:
-        raise CannotTellError(f"the query of {metric} cannot be replayed: {error}") from error
+        raise UnreadableError(f"the query of {metric} cannot be replayed: {error}") from error
     return entry, entry_document.sources(explained["plan"])
 
 
@@ -165,7 +162,7 @@ async def _syncs(
     pods: Mapping[Reference, _Pods],
     times: Sequence[int],
 ) -> Iterator[Sync]:
-    """Return what the controller read at each time. Raises CannotTellError."""
+    """Return what the controller read at each time. Raises UnreadableError."""
     past = {each: await of.at(ranges, times) for each, of in pods.items()}
     read = [await each.readings(ranges, times, past[each.workload]) for each in metrics]
     texts = [past_pods.replicas(hpa.namespace, hpa.target), _desired(hpa)]
@@ -201,7 +198,7 @@ class _Pods:
     note: str
 
     async def at(self, ranges: Ranges, times: Sequence[int]) -> Sequence[PastPods]:
-        """Return the pods at each time. Raises CannotTellError."""
+        """Return the pods at each time. Raises UnreadableError."""
         if not self.query:
             return [NONE] * len(times)
         names = await ranges.points(self.query, times)
@@ -222,7 +219,7 @@ async def _pods_of(
     begin: int,
     end: int,
 ) -> _Pods:
-    """Return how the past pods of a workload are found. Raises CannotTellError if they must be."""
+    """Return how the past pods of a workload are found. Raises UnreadableError if they must be."""
     of_pods = [each for each in metrics if each.of_pods and each.workload == workload]
     ages = any(each.min_age is not None for each in of_pods)
     query = past_pods.owned(hpa.namespace, workload)
@@ -233,13 +230,10 @@ async def _pods_of(
             f"pods are those whose names are of {workload}, because Prometheus has no "
             "kube_pod_owner: a pod without a sample is not known"
         )
-        try:
-            steps = [step for each in of_pods for step in each.steps]
-            query = past_pods.named(hpa.namespace, workload, steps) if steps else ""
-        except UnreadableError as error:
-            raise CannotTellError(str(error)) from error
+        steps = [step for each in of_pods for step in each.steps]
+        query = past_pods.named(hpa.namespace, workload, steps) if steps else ""
         if ages:
-            raise CannotTellError(
+            raise UnreadableError(
                 "a rule has `minPodAge`, and when pods became Ready is not known: let Prometheus "
                 "scrape kube-state-metrics"
             )

@@ -10,10 +10,9 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from adapter.cli.doctor.client import CannotTellError
 from adapter.cli.doctor.ranges import Ranges
 from rules import quantity
-from rules.errors import AmbiguousSampleError, PlanError
+from rules.errors import AmbiguousSampleError, PlanError, UnreadableError
 from rules.hpa import proposal, replay
 from rules.hpa.autoscaler import Autoscaler, Metric
 from rules.hpa.past_pods import PastPods
@@ -72,14 +71,14 @@ class PastMetric:
     async def readings(
         self, ranges: Ranges, times: Sequence[int], past: Sequence[PastPods]
     ) -> Sequence[Reading]:
-        """Return what was read at each time. Raises CannotTellError."""
+        """Return what was read at each time. Raises UnreadableError."""
         try:
             if isinstance(self._entry, ExternalEntry):
                 return await self._external(ranges, self._entry, times)
             names = list(map(self._names, past, times))
             values = await self._values(ranges, self._entry.pods or self._entry, times, names)
         except PlanError as error:
-            raise CannotTellError(f"{self.metric} has no query: {error}") from error
+            raise UnreadableError(f"{self.metric} has no query: {error}") from error
         return list(map(self._reading, values, past, names))
 
     def _names(self, past: PastPods, time: int) -> tuple[str, ...]:

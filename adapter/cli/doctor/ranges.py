@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from adapter import errors
-from adapter.cli.doctor.client import CannotTellError
 from adapter.clients.prometheus import Prometheus
 from adapter.clients.prometheus_result import Range
+from rules.errors import UnreadableError
 
 _MAX_STEPS = 10_000
 """Points of a series in one query; Prometheus refuses more than 11 000."""
@@ -46,7 +46,7 @@ class Ranges:
             begin = last + self.step
 
     async def points(self, query: str, times: Sequence[int]) -> list[Point]:
-        """Return the samples of a query at these times. Raises CannotTellError."""
+        """Return the samples of a query at these times. Raises UnreadableError."""
         found = await self._ranges(query, times[0], times[-1], self.step)
         self._series = max(self._series, len(found))
         points = [
@@ -54,7 +54,7 @@ class Ranges:
         ]
         self._points += len(points)
         if self._points > _MAX_POINTS or self.queries > _MAX_QUERIES:
-            raise CannotTellError(
+            raise UnreadableError(
                 f"this is too much: {self.queries} range queries returned {self._points} points; "
                 f"the limits are {_MAX_QUERIES} and {_MAX_POINTS}. Choose a shorter --since or a "
                 "longer --sync-period"
@@ -62,7 +62,7 @@ class Ranges:
         return points
 
     async def any(self, query: str, begin: int, end: int) -> bool:
-        """Return whether a query has samples at some of 500 times. Raises CannotTellError."""
+        """Return whether a query has samples at some of 500 times. Raises UnreadableError."""
         step = max(self.step, (end - begin) // 500)
         return bool(await self._ranges(query, begin, end, step))
 
@@ -71,7 +71,7 @@ class Ranges:
         try:
             found = await self._prometheus.query_range(query, begin / 1000, end / 1000, step / 1000)
         except errors.BackendError as error:
-            raise CannotTellError(
+            raise UnreadableError(
                 f"Prometheus did not answer: {error}. Correct --prometheus-url, or choose a "
                 "shorter --since"
             ) from error

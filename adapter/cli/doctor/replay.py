@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from adapter.cli.doctor import history
-from adapter.cli.doctor.client import CannotTellError, Client
+from adapter.cli.doctor.client import Client
 from adapter.cli.doctor.history import Past, Progress
 from adapter.clients.prometheus import Prometheus
 from rules import quantity
@@ -69,7 +69,7 @@ async def run(
     wanted: Wanted,
     progress: Progress = lambda _: None,
 ) -> Replay:
-    """Replay the past of an HPA. Raises CannotTellError with the cause and what to do."""
+    """Replay the past of an HPA. Raises UnreadableError with the cause and what to do."""
     past = await history.read(
         client,
         prometheus,
@@ -82,8 +82,8 @@ async def run(
     )
     try:
         variants = [Variant(title="present settings", hpa=past.hpa), *_variants(past.hpa, wanted)]
-    except (UnreadableError, QuantityError) as error:
-        raise CannotTellError(str(error)) from error
+    except QuantityError as error:
+        raise UnreadableError(str(error)) from error
     # In a thread, because a week of one variant takes seconds.
     return await asyncio.to_thread(_replay, past, variants, wanted)
 
@@ -107,13 +107,13 @@ def _variants(hpa: Autoscaler, wanted: Wanted) -> Iterator[Variant]:
             yield vary(", ".join(words))
         return
     if len(wanted.targets) > MAX_TARGETS:
-        raise UnreadableError(f"more than {MAX_TARGETS} targets; give fewer", status=0)
+        raise UnreadableError(f"more than {MAX_TARGETS} targets; give fewer")
     index = _metric(hpa, wanted.metric)
     for text in wanted.targets:
         utilization = hpa.metrics[index].target == "Utilization"
         value = int(text) if utilization and text.isdecimal() else quantity.milli_value(text)
         if value <= 0:
-            raise UnreadableError(f"the target {text} is not above 0", status=0)
+            raise UnreadableError(f"the target {text} is not above 0")
         title = ", ".join([f"target {text}", *words])
         yield vary(title, target=(index, value))
 
@@ -123,7 +123,7 @@ def _metric(hpa: Autoscaler, name: str) -> int:
     found = [i for i, each in enumerate(hpa.metrics) if name in {"", each.name}]
     if len(found) != 1:
         names = ", ".join(each.name for each in hpa.metrics)
-        raise UnreadableError(f"give one of the metrics {names} as --metric", status=0)
+        raise UnreadableError(f"give one of the metrics {names} as --metric")
     return found[0]
 
 
