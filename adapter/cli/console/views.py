@@ -382,7 +382,7 @@ class Views:
             user="",
         )
         found = []
-        for pod in await installation.pods(installed):
+        for pod in await installed.pods():
             reply = await installation.readyz(installed, pod)
             found.append(_pod(pod, reply.body.decode(errors="replace"), reply.status))
         return found

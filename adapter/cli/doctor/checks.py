@@ -18,7 +18,6 @@ from adapter.cli.doctor import (
     report,
 )
 from adapter.cli.doctor.installation import Installed
-from adapter.cli.doctor.report import Step
 from adapter.clients import sources
 from adapter.clients.kubernetes import Kube
 from rules.findings import Finding, State, failure, skipped
@@ -45,11 +44,20 @@ async def examine(
                 failure("api-server", fact, cure=_KUBECONFIG),
                 skipped("cluster", "not checked without the API server"),
             )
-            alone = Step(name="prometheus", run=lambda: _prometheus(prometheus))
-            return False, (*unreached, *await report.run([alone]))
+            return False, (*unreached, *await report.run({"prometheus": _prometheus(prometheus)}))
         installed = Installed(api=api, service=service, namespace=namespace, user=user)
-        deployed = Step(name="prometheus", run=lambda: _deployed(installed, prometheus))
-        checks = (*_of_installation(installed), deployed, *_of_metrics(installed))
+        checks = {
+            "apiservices": registration.registered(installed),
+            "service": installation.endpoints(installed),
+            "serving-certificate": registration.served(installed),
+            "front-proxy": installation.front_proxy(installed),
+            "rights": permissions.of_adapter(installed),
+            "rights of the HPA controller": permissions.of_hpas(installed),
+            "prometheus": _deployed(installed, prometheus),
+            "adapter": installation.health(installed),
+            "autoscalers": autoscalers.metrics(installed),
+            "metrics": installation.metrics(installed),
+        }
         return True, (*found, *_related(await report.run(checks)))
 
 
@@ -64,21 +72,6 @@ def _related(findings: Sequence[Finding]) -> Iterator[Finding]:
     for each in findings:
         related = cause and each.cause == installation.NO_SERIES
         yield replace(each, cause=cause, cure=cure) if related else each
-
-
-def _of_installation(installed: Installed) -> Iterator[Step]:
-    yield Step(name="apiservices", run=lambda: registration.registered(installed))
-    yield Step(name="service", run=lambda: installation.endpoints(installed))
-    yield Step(name="serving-certificate", run=lambda: registration.served(installed))
-    yield Step(name="front-proxy", run=lambda: installation.front_proxy(installed))
-    yield Step(name="rights", run=lambda: permissions.of_adapter(installed))
-    yield Step(name="rights of the HPA controller", run=lambda: permissions.of_hpas(installed))
-
-
-def _of_metrics(installed: Installed) -> Iterator[Step]:
-    yield Step(name="adapter", run=lambda: installation.health(installed))
-    yield Step(name="autoscalers", run=lambda: autoscalers.metrics(installed))
-    yield Step(name="metrics", run=lambda: installation.metrics(installed))
 
 
 async def _deployed(installed: Installed, told: settings.Prometheus | None) -> Sequence[Finding]:

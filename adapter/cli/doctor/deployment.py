@@ -23,8 +23,7 @@ async def flags(installed: Installed) -> Settings | None:
     Also None if its command line is not that of this version, or needs a Secret. Raises
     BackendError.
     """
-    service = await installed.api.get(f"{installed.path}/services/{installed.service}")
-    selector = ((service.get("spec") or {}).get("selector") or {}).items()
+    selector = ((await installed.service_spec() or {}).get("selector") or {}).items()
     path = f"/apis/apps/v1/namespaces/{installed.namespace}/deployments"
     for each in (await installed.api.get(path, {"limit": "50"})).get("items") or ():
         template = each["spec"]["template"]

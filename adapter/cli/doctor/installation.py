@@ -59,6 +59,30 @@ class Installed:
         """Path of the namespace in the API."""
         return f"/api/v1/namespaces/{self.namespace}"
 
+    async def find(self, path: str) -> Mapping[str, Any] | None:
+        """Return the document at a path; None if it does not exist. Raises BackendError."""
+        try:
+            document: Mapping[str, Any] = await self.api.get(path)
+        except errors.Refused as error:
+            if error.status != 404:
+                raise
+            return None
+        return document
+
+    async def service_spec(self) -> Mapping[str, Any] | None:
+        """Return the `spec` of the Service; None if it does not exist. Raises BackendError."""
+        document = await self.find(f"{self.path}/services/{self.service}")
+        return None if document is None else document.get("spec") or {}
+
+    async def pods(self) -> Sequence[Mapping[str, Any]]:
+        """Return the pods that the Service selects, at most five. Raises BackendError."""
+        found = (await self.service_spec() or {}).get("selector") or {}
+        if not found:
+            return ()
+        selector = ",".join(f"{key}={value}" for key, value in found.items())
+        listed = await self.api.get(f"{self.path}/pods", {"labelSelector": selector, "limit": "50"})
+        return (listed.get("items") or ())[:_MAX_PODS]
+
 
 async def api_server(api: Kube) -> tuple[Sequence[Finding], str]:
     """Return what answers and as whom it knows us, and the user. Raises BackendError."""
@@ -97,19 +121,11 @@ def clock(of: str, skew: float) -> Finding:
 
 async def endpoints(installed: Installed) -> Iterable[Finding]:
     """Return whether ready pods are behind the Service; if not, why."""
-    path = f"{installed.path}/services/{installed.service}"
-    try:
-        spec = (await installed.api.get(path)).get("spec") or {}
-    except errors.Refused as error:
-        if error.status != 404:
-            raise
-        return [
-            failure(
-                "service",
-                f"Service {installed.name} does not exist",
-                cure="apply manifests/base, or set --namespace and --service",
-            )
-        ]
+    spec = await installed.service_spec()
+    if spec is None:
+        fact = f"Service {installed.name} does not exist"
+        cure = "apply manifests/base, or set --namespace and --service"
+        return [failure("service", fact, cure=cure)]
     if spec.get("type") == "ExternalName":
         return [ok("service", f"{installed.name} stands for {spec.get('externalName')}")]
     slices = await installed.api.get(
@@ -127,7 +143,7 @@ async def endpoints(installed: Installed) -> Iterable[Finding]:
         failure(
             "service",
             f"{installed.name} has no ready endpoint",
-            cause=_unready(await _pods(installed, spec), spec.get("selector") or {}),
+            cause=_unready(await installed.pods(), spec.get("selector") or {}),
             cure=f"kubectl -n {installed.namespace} describe pods, and read their log",
         )
     ]
@@ -137,7 +153,7 @@ def _unready(pods: Sequence[Mapping[str, Any]], selector: Mapping[str, str]) -> 
     if not pods:
         labels = ",".join(f"{key}={value}" for key, value in selector.items())
         return f"no pod has the labels of its selector ({labels or 'it has none'})"
-    return "; ".join(f"pod {pod['metadata']['name']} is {_state(pod)}" for pod in pods[:_MAX_PODS])
+    return "; ".join(f"pod {pod['metadata']['name']} is {_state(pod)}" for pod in pods)
 
 
 def _state(pod: Mapping[str, Any]) -> str:
@@ -155,16 +171,6 @@ def _state(pod: Mapping[str, Any]) -> str:
     return str(phase)
 
 
-async def _pods(installed: Installed, spec: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-    selector = ",".join(f"{key}={value}" for key, value in (spec.get("selector") or {}).items())
-    if not selector:
-        return ()
-    listed = await installed.api.get(
-        f"{installed.path}/pods", {"labelSelector": selector, "limit": "50"}
-    )
-    return tuple(listed.get("items") or ())
-
-
 async def account(installed: Installed) -> Account:
     """Return the account of the adapter's pods.
 
@@ -172,8 +178,7 @@ async def account(installed: Installed) -> Account:
     Service as in the manifests.
     """
     try:
-        service = await installed.api.get(f"{installed.path}/services/{installed.service}")
-        pods = await _pods(installed, service.get("spec") or {})
+        pods = await installed.pods()
     except errors.Refused:
         pods = ()
     for pod in pods:
@@ -187,16 +192,10 @@ async def account(installed: Installed) -> Account:
 
 async def health(installed: Installed) -> Iterable[Finding]:
     """Return the degraded and failing health checks of each pod, through the API server."""
-    if not (found := await pods(installed)):
+    if not (found := await installed.pods()):
         return [skipped("adapter", "its health was not read: the Service selects no pod")]
     every = await gather_or_cancel(_health(installed, pod) for pod in found)
     return [finding for findings in every for finding in findings]
-
-
-async def pods(installed: Installed) -> Sequence[Mapping[str, Any]]:
-    """Return the pods of the adapter: those that its Service selects, at most five."""
-    service = await installed.api.get(f"{installed.path}/services/{installed.service}")
-    return (await _pods(installed, service.get("spec") or {}))[:_MAX_PODS]
 
 
 async def readyz(installed: Installed, pod: Mapping[str, Any]) -> Reply:
@@ -234,12 +233,7 @@ async def front_proxy(installed: Installed) -> Iterable[Finding]:
     right = own_rights.AUTHENTICATION_CONFIG
     config = f"{right.namespace}/{right.name}"
     path = f"/api/v1/namespaces/{right.namespace}/configmaps/{right.name}"
-    try:
-        data = (await installed.api.get(path)).get("data") or {}
-    except errors.Refused as error:
-        if error.status != 404:
-            raise
-        data = {}
+    data = (await installed.find(path) or {}).get("data") or {}
     if not data.get("requestheader-client-ca-file"):
         return [
             failure(

@@ -37,10 +37,7 @@ async def of_adapter(installed: Installed) -> Iterable[Finding]:
         own_rights.of_secret(installed.service, installed.namespace),
     )
     reviewed = None if installed.user == account.user else account
-    found = await gather_or_cancel(
-        rights.missing_of(installed.api, right, reviewed) for right in required
-    )
-    missing = [right for each in found for right in each]
+    missing = await _missing(installed, required, reviewed)
     if not missing:
         return [ok("rights", f"{account.user} has the {len(required)} rights that it needs")]
     return [
@@ -61,10 +58,7 @@ async def of_hpas(installed: Installed) -> Iterable[Finding]:
         _reading(CUSTOM.name, "pods/any", "get"),
         _reading(EXTERNAL.name, "any", "list"),
     )
-    found = await gather_or_cancel(
-        rights.missing_of(installed.api, right, _CONTROLLER) for right in required
-    )
-    missing = [right for each in found for right in each]
+    missing = await _missing(installed, required, _CONTROLLER)
     if not missing:
         return [ok(name, f"{_CONTROLLER.user} may read custom and external metrics")]
     return [
@@ -82,6 +76,14 @@ def _reading(group: str, resource: str, verb: str) -> Right:
     return Right(
         group=group, resource=resource, verbs=(verb,), consequence="autoscalers get no values"
     )
+
+
+async def _missing(
+    installed: Installed, required: Iterable[Right], of: Account | None
+) -> list[Right]:
+    """Return the rights that an account lacks; without one, those that the caller lacks."""
+    found = await gather_or_cancel(rights.missing_of(installed.api, each, of) for each in required)
+    return [right for each in found for right in each]
 
 
 async def _kinds(installed: Installed) -> Sequence[GroupResource]:

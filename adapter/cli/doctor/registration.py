@@ -75,7 +75,7 @@ _BY_REASON: Mapping[str, tuple[str, str]] = {
 async def registered(installed: Installed) -> Iterable[Finding]:
     """Return the state of the APIService of each group and version."""
     names = [name for api in APIS for name in api.apiservices]
-    documents = await gather_or_cancel(_read(installed, name) for name in names)
+    documents = await gather_or_cancel(installed.find(f"{_PATH}/{name}") for name in names)
     return [
         _judge(name, document, installed) for name, document in zip(names, documents, strict=True)
     ]
@@ -83,18 +83,8 @@ async def registered(installed: Installed) -> Iterable[Finding]:
 
 async def is_own(installed: Installed, api: MetricsApi) -> bool:
     """Return whether the APIService of a group refers to the adapter's Service."""
-    document = await _read(installed, api.apiservices[-1])
+    document = await installed.find(f"{_PATH}/{api.apiservices[-1]}")
     return document is not None and _owner(document) == installed.name
-
-
-async def _read(installed: Installed, name: str) -> Mapping[str, Any] | None:
-    try:
-        document: Mapping[str, Any] = await installed.api.get(f"{_PATH}/{name}")
-    except errors.Refused as error:
-        if error.status != 404:
-            raise
-        return None
-    return document
 
 
 def _owner(document: Mapping[str, Any]) -> str:
@@ -156,7 +146,7 @@ def _unavailable(subject: str, document: Mapping[str, Any]) -> Finding | None:
 async def served(installed: Installed) -> Iterable[Finding]:
     """Return whether the caBundle is valid and verifies the certificate that is served."""
     name = CUSTOM.apiservices[-1]
-    document = await _read(installed, name)
+    document = await installed.find(f"{_PATH}/{name}")
     if document is None:
         return [skipped("serving-certificate", f"APIService {name} does not exist")]
     spec = document.get("spec") or {}
@@ -181,13 +171,15 @@ async def served(installed: Installed) -> Iterable[Finding]:
 async def _dial(installed: Installed, port: int, bundle: bytes, cure: str) -> Finding:
     """Return whether a TLS connection as by the API server succeeds."""
     name = f"{installed.service}.{installed.namespace}.svc"
+    try:
+        host = (await installed.service_spec() or {}).get("externalName") or name
+    except errors.Refused:
+        host = name
     context = ssl.create_default_context(cadata=bundle.decode())
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # Go does not make these checks
     try:
         async with asyncio.timeout(_DIAL_TIMEOUT):
-            _, writer = await asyncio.open_connection(
-                await _host(installed, name), port, ssl=context, server_hostname=name
-            )
+            _, writer = await asyncio.open_connection(host, port, ssl=context, server_hostname=name)
     except ssl.SSLCertVerificationError as error:
         fact = f"{name}:{port} has a certificate that the caBundle does not verify"
         return failure("serving-certificate", fact, cause=error.verify_message, cure=cure)
@@ -201,11 +193,3 @@ async def _dial(installed: Installed, port: int, bundle: bytes, cure: str) -> Fi
     if expires_soon(certificate):
         return warning("serving-certificate", f"is {until}", cure="renew it; see the log")
     return ok("serving-certificate", f"is verified by the caBundle, {until}")
-
-
-async def _host(installed: Installed, name: str) -> str:
-    try:
-        document = await installed.api.get(f"{installed.path}/services/{installed.service}")
-    except errors.Refused:
-        return name
-    return str((document.get("spec") or {}).get("externalName") or name)

@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from adapter import errors
 from rules.findings import Finding, State, failure, skipped
@@ -22,36 +22,31 @@ _TIMEOUT = 9.0
 _FORBIDDEN = frozenset({401, 403})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
-    """A check, whose name is that of its findings or their beginning."""
+async def run(checks: Mapping[str, Awaitable[Iterable[Finding]]]) -> tuple[Finding, ...]:
+    """Run the checks at the same time, and return their findings in the order of the checks.
 
-    name: str
-    run: Callable[[], Awaitable[Iterable[Finding]]]
-
-
-async def run(steps: Sequence[Step]) -> tuple[Finding, ...]:
-    """Run the checks at the same time, and return their findings in the order of the checks."""
-    found = await asyncio.gather(*map(_run, steps))
+    The name of a check is that of its findings, or their beginning.
+    """
+    found = await asyncio.gather(*(_run(name, check) for name, check in checks.items()))
     return tuple(finding for findings in found for finding in findings)
 
 
-async def _run(step: Step) -> tuple[Finding, ...]:
+async def _run(name: str, check: Awaitable[Iterable[Finding]]) -> tuple[Finding, ...]:
     try:
         async with asyncio.timeout(_TIMEOUT):
-            return tuple(await step.run())
+            return tuple(await check)
     except TimeoutError:
         fact = f"no result within {_TIMEOUT:g} s"
-        return (failure(step.name, fact, cure="check the network, and try again"),)
+        return (failure(name, fact, cure="check the network, and try again"),)
     except errors.BackendError as error:
         if isinstance(error, errors.Refused) and error.status in _FORBIDDEN:
             cure = "run doctor with the kubeconfig of an account that may read this"
-            return (skipped(step.name, error.refusal or "no reason given", cure),)
-        return (failure(step.name, str(error), cure="see the error"),)
+            return (skipped(name, error.refusal or "no reason given", cure),)
+        return (failure(name, str(error), cure="see the error"),)
     except Exception as error:  # noqa: BLE001 - one response that is odd ends no other check
         fact = f"the check failed: {error!r}"
         cause = "a response is not what the Kubernetes API defines, or doctor has a bug"
-        return (failure(step.name, fact, cause=cause, cure="report it with this line"),)
+        return (failure(name, fact, cause=cause, cure="report it with this line"),)
 
 
 def lines(findings: Sequence[Finding]) -> Iterator[str]:

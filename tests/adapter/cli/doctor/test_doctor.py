@@ -22,7 +22,6 @@ from adapter.cli.doctor import (
     checks,
     client,
     installation,
-    permissions,
     registration,
     report,
 )
@@ -30,7 +29,6 @@ from adapter.cli.doctor import (
     deployment as deployment_flags,
 )
 from adapter.cli.doctor.installation import Installed
-from adapter.cli.doctor.report import Step
 from adapter.clients.kubernetes import Kube, Reply
 from rules.exporters import detect
 from rules.findings import State, failure, ok, warning
@@ -306,27 +304,6 @@ async def test_a_certificate_that_the_ca_bundle_does_not_verify_is_a_failure(
     assert "not reachable from here" in unreachable.fact
 
 
-async def test_missing_rights_are_reviewed_for_the_account_and_quote_the_rule(installed, answers):
-    reviewed = []
-
-    def review(document):
-        reviewed.append(document["spec"]["user"])
-        attributes = document["spec"]["resourceAttributes"]
-        return {"status": {"allowed": attributes["resource"] != "pods"}}
-
-    answers["/apis/authorization.k8s.io/v1/subjectaccessreviews"] = review
-
-    (line,) = texts(await permissions.of_adapter(installed))
-    (other,) = texts(await permissions.of_hpas(installed))
-
-    account = f"system:serviceaccount:{NAME}:{NAME}"
-    assert f"failure rights: the adapter ({account}) has no permission to list and" in line
-    assert f" that is bound to its ServiceAccount {NAME}, as in" in line
-    assert 'grant {apiGroups: [""], resources: [pods], verbs: [list, watch]}' in line
-    assert "autoscaler has no permission to get pods/any in custom.metrics.k8s.io" in other
-    assert set(reviewed) == {account, permissions._CONTROLLER.user}
-
-
 async def test_the_account_is_that_of_the_pods_or_of_a_caller_in_a_pod(installed, answers):
     async def account(user="admin"):
         return (await installation.account(dataclasses.replace(installed, user=user))).user
@@ -338,18 +315,6 @@ async def test_the_account_is_that_of_the_pods_or_of_a_caller_in_a_pod(installed
 
     assert unknown == (prefix + NAME, f"{prefix}helm", prefix + NAME)
     assert await account() == f"{prefix}release"
-
-
-async def test_no_listed_metric_is_a_failure_and_an_unreachable_adapter_too(installed, answers):
-    path = "/apis/custom.metrics.k8s.io/v1beta1"
-    found = []
-    for answer in ({"resources": [{}]}, {"resources": []}, (503, "dial tcp: refused")):
-        answers[path] = answer
-        found += texts(await installation.metrics(installed))
-
-    assert found[0].startswith("ok metrics: custom.metrics.k8s.io lists 1 metrics")
-    assert found[1].startswith("failure metrics: custom.metrics.k8s.io lists no metric")
-    assert "503: dial tcp: refused" in found[2]
 
 
 TARGET = {"type": "AverageValue", "averageValue": "1"}
@@ -391,25 +356,6 @@ async def test_metrics_are_requested_as_the_hpa_controller_does(installed, answe
     assert lines[3].startswith("failure autoscaler default/lost: ")
     assert lines[4].startswith("skipped autoscaler default/hidden: forbidden")
     assert len(lines) == 5
-
-
-async def test_a_target_in_another_unit_than_its_metric_is_a_warning(installed, answers):
-    target = {"type": "AverageValue", "averageValue": "200m"}
-    source = {"metric": {"name": "gpu_percent"}, "target": target}
-    listed = {"items": [hpa("units", type="External", external=source)]}
-    answers["/apis/autoscaling/v2/horizontalpodautoscalers"] = listed
-    answers["/apis/apps/v1"] = {"resources": [{"name": "deployments", "kind": "Deployment"}]}
-    scale = {"spec": {"replicas": 1}, "status": {"replicas": 1, "selector": "app=web"}}
-    answers["/apis/apps/v1/namespaces/default/deployments/web/scale"] = scale
-    answers["/api/v1/namespaces/default/pods"] = {"items": []}
-    path = "/apis/external.metrics.k8s.io/v1beta1/namespaces/default/gpu_percent"
-    answers[path] = {"items": [{"value": "63"}]}
-
-    (finding,) = list(await autoscalers.metrics(installed))[1:]
-
-    assert finding.subject == "autoscaler default/units, metric gpu_percent"
-    assert finding.fact == "the target 200m of gpu_percent is less than 1 %"
-    assert finding.cure == "Write the percentage: 20 for 20 %, not 0.2"
 
 
 @pytest.mark.parametrize(
@@ -598,29 +544,12 @@ async def test_one_check_hides_no_other_and_each_is_bounded(monkeypatch):
         return [ok("good", "is good")]
 
     checks = (hang, refuse, fail, break_down, succeed)
-    steps = [Step(name=each.__name__, run=each) for each in checks]
-    findings = await report.run(steps)
+    findings = await report.run({each.__name__: each() for each in checks})
 
     states = [State.FAILURE, State.SKIPPED, State.FAILURE, State.FAILURE, State.OK]
     assert [each.state for each in findings] == states
     assert findings[3].fact == "the check failed: KeyError('items')"
     assert findings[1].fact == "user a may not"
-
-
-def test_the_last_line_has_the_first_failure_with_cause_and_cure():
-    findings = (
-        warning("w", "odd", cure="look"),
-        failure("f", "broken", cause="dust", cure="clean it"),
-        failure("g", "broken, too", cure="x"),
-    )
-
-    *_, last = report.lines(findings)
-    *_, without = report.lines(findings[:1])
-    *_, fine = report.lines([ok("o", "fine")])
-
-    assert last == "2 failures, 1 warning. Begin with f: broken. Dust. Clean it"
-    assert without == "0 failures, 1 warning. Begin with w: odd. Look"
-    assert fine == "0 failures, 0 warnings, 1 ok, 0 skipped"
 
 
 def test_text_of_others_forges_no_line_and_controls_no_terminal():
@@ -802,14 +731,3 @@ def test_that_no_metric_is_listed_has_the_cause_that_another_check_found(finding
 
     assert found.cause.endswith(cause)
     assert found.cure == cure
-
-
-def test_a_warning_about_an_autoscaler_comes_before_advice_about_exporters():
-    *_, last = report.lines(
-        [
-            warning("exporters", "none", cure="x"),
-            warning("autoscaler a/b, metric m", "200m", cure="write 20"),
-        ]
-    )
-
-    assert last == "0 failures, 2 warnings. Begin with autoscaler a/b, metric m: 200m. Write 20"
