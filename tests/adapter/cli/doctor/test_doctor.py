@@ -552,6 +552,12 @@ async def test_one_check_hides_no_other_and_each_is_bounded(monkeypatch):
     assert findings[1].fact == "user a may not"
 
 
+def test_without_a_fault_the_last_line_has_the_numbers():
+    *_, last = report.lines([ok("o", "fine")])
+
+    assert last == "0 failures, 0 warnings, 1 ok, 0 skipped"
+
+
 def test_text_of_others_forges_no_line_and_controls_no_terminal():
     hostile = "a\x1b[2J\nok      all: fine\u2028ok\u202e"
     finding = failure(hostile, hostile, cause=hostile, cure=hostile)
