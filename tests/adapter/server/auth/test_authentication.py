@@ -3,10 +3,10 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+from dataclasses import replace
 
 import pytest
 from cryptography.x509.oid import ExtendedKeyUsageOID
-from multidict import CIMultiDict
 
 from adapter import errors
 from adapter.server.auth.authentication import Authenticator, TrustVerifier
@@ -14,6 +14,15 @@ from adapter.server.auth.peer import Peer
 from adapter.server.auth.trust import RequestHeaderConfig, Trust
 from adapter.server.auth.user import ANONYMOUS, User
 from tests.adapter import wired
+from tests.adapter.server.auth.credentials import (
+    BAD,
+    CAROL,
+    CAROL_USER,
+    GOOD,
+    HEADERS,
+    Connection,
+    FakeTokenReviews,
+)
 from tools.certificates import DAY, NOW, Holder
 
 PROXY_CA = Holder("front-proxy-ca", ca=True)
@@ -22,13 +31,6 @@ CLIENT_CA = Holder("client-ca", ca=True)
 OTHER_CA = Holder("front-proxy-ca", ca=True)
 SERVER_AUTH = (ExtendedKeyUsageOID.SERVER_AUTH,)
 CLIENT_AUTH = (ExtendedKeyUsageOID.CLIENT_AUTH,)
-HEADERS = RequestHeaderConfig(
-    allowed_names=("front-proxy-client",),
-    username_headers=("X-Remote-User",),
-    uid_headers=("X-Remote-Uid",),
-    group_headers=("X-Remote-Group",),
-    extra_prefixes=("X-Remote-Extra-",),
-)
 TRUST = Trust(client_cas=CLIENT_CA.pem, proxy_cas=PROXY_CA.pem, headers=HEADERS)
 
 PROXY = Holder("front-proxy-client", PROXY_CA, usages=CLIENT_AUTH)
@@ -36,26 +38,9 @@ JANE = Holder("jane", CLIENT_CA, usages=CLIENT_AUTH, groups=("gpu", "ops"))
 PROXY_NAME_OF_CLIENT_CA = Holder("front-proxy-client", CLIENT_CA, usages=CLIENT_AUTH)
 PROXY_OF_OTHER_CA = Holder("front-proxy-client", OTHER_CA, usages=CLIENT_AUTH)
 
-CAROL = {"X-Remote-User": "carol", "X-Remote-Group": "staff", "X-Remote-Extra-Scopes": "read"}
-GOOD = {"Authorization": "Bearer good"}
-BAD = {"Authorization": "Bearer bad"}
-
-
-class Connection:
-    """Hashable, weakly referenceable key of one TLS connection."""
-
 
 def peer_with(*chain):
     return Peer(chain=tuple(holder.der for holder in chain), connection=Connection())
-
-
-class FakeTokenReviews:
-    """Authenticates the token `good` as the user tom."""
-
-    async def user(self, token):
-        if token == "good":
-            return User(name="tom", groups=("system:authenticated",))
-        raise errors.Unauthenticated("bearer token rejected by TokenReview")
 
 
 class FakeMetrics:
@@ -135,16 +120,11 @@ async def test_the_first_method_that_succeeds_determines_the_user(env, chain, he
 
 
 async def test_a_front_proxy_user_has_all_request_header_fields(env):
-    headers = CIMultiDict({**CAROL, "X-Remote-Uid": "u-1"})
+    head = wired.head({**CAROL, "X-Remote-Extra-Scopes": "read"})
 
-    user = await env.authenticator.authenticate(peer_with(PROXY), wired.head(headers))
+    user = await env.authenticator.authenticate(peer_with(PROXY), head)
 
-    assert user == User(
-        name="carol",
-        groups=("staff", "system:authenticated"),
-        uid="u-1",
-        extra={"scopes": ("read",)},
-    )
+    assert user == replace(CAROL_USER, extra={"scopes": ("read",)})
 
 
 async def test_a_certificate_user_has_groups_and_credential_id(env):

@@ -23,7 +23,7 @@ from adapter.server.auth.authorization import Authorizer
 from adapter.server.auth.filters import Guard
 from adapter.server.auth.peer import Peer
 from adapter.server.auth.tokens import TokenReviews
-from adapter.server.auth.trust import RequestHeaderConfig, Trust
+from adapter.server.auth.trust import Trust
 from adapter.server.auth.user import User
 from adapter.server.auth.x509 import certificate_user
 from adapter.server.http.server import Listener
@@ -33,33 +33,20 @@ from certs.chain import ClientCAs
 from certs.issue import issue_temporary
 from tests import chains, der, effort
 from tests.adapter import wired
+from tests.adapter.server.auth.credentials import (
+    BAD,
+    CAROL,
+    CAROL_USER,
+    GOOD,
+    HEADERS,
+    TOM,
+    Connection,
+    FakeTokenReviews,
+)
 from tests.chains import NOW, PROXY_NAME, ROOTS
 
-HEADERS = RequestHeaderConfig(
-    allowed_names=(PROXY_NAME,),
-    username_headers=("X-Remote-User",),
-    uid_headers=("X-Remote-Uid",),
-    group_headers=("X-Remote-Group",),
-)
 TRUST = Trust(client_cas=ROOTS["client"].pem, proxy_cas=ROOTS["proxy"].pem, headers=HEADERS)
-CAROL = {"X-Remote-User": "carol", "X-Remote-Group": "staff", "X-Remote-Uid": "of-the-proxy"}
-CAROL_USER = User(name="carol", groups=("staff", "system:authenticated"), uid="of-the-proxy")
-TOM_USER = User(name="tom", groups=("system:authenticated",))
-GOOD, BAD = {"Authorization": "Bearer good"}, {"Authorization": "Bearer bad"}
-
-
 # Authenticator
-
-
-class Connection:
-    """Hashable, weakly referenceable key of one TLS connection."""
-
-
-class FakeTokenReviews:
-    async def user(self, token):
-        if token == "good":
-            return TOM_USER
-        raise errors.Unauthenticated("bearer token rejected by TokenReview")
 
 
 def authenticate(chain, headers):
@@ -105,7 +92,7 @@ def test_the_user_is_one_that_a_trusted_ca_issued(chain, headers):
         event("front proxy")
         assert has_proxy_name
         assert chain.leads_to("proxy")
-    elif user == TOM_USER:
+    elif user == TOM:
         event("token")
         assert headers.items() >= GOOD.items()
     elif user is not None:
@@ -368,8 +355,8 @@ class Server:
             async with asyncio.timeout(10):
                 await until_done(tls.do_handshake)
                 tls.write(b"GET /version HTTP/1.1\r\nHost: x\r\nConnection: close\r\n")
-                tls.write(b"X-Remote-User: carol\r\nX-Remote-Group: staff\r\n")
-                tls.write(b"X-Remote-Uid: of-the-proxy\r\n\r\n")
+                tls.write("".join(f"{key}: {each}\r\n" for key, each in CAROL.items()).encode())
+                tls.write(b"\r\n")
                 answer = await until_done(lambda: tls.read(1 << 16))
         except (ssl.SSLError, ConnectionError):
             return REFUSED
