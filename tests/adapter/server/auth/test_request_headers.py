@@ -128,12 +128,6 @@ def test_impersonation_headers_are_parsed(headers, requested):
     assert request_headers.impersonation(CIMultiDict(headers)) == requested
 
 
-def test_users_are_hashable_and_compare_by_extra():
-    users = {jane("a", scopes=("x",)), jane("a", scopes=("x",)), jane("a", scopes=("y",))}
-
-    assert len(users) == 2
-
-
 def test_many_equal_extras_take_linear_time():
     def parse(number):
         headers = CIMultiDict([("Impersonate-Extra-a", "v")] * number)

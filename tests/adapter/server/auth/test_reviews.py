@@ -36,13 +36,6 @@ def failure(retry_after):
     return error
 
 
-async def test_an_answer_needs_one_request():
-    api = FakeApi({"status": {}})
-
-    assert await api.post_review() == {"status": {}}
-    assert api.requests == [("/x", {"a": 1}, 10.0)]
-
-
 async def test_retryable_errors_are_retried_with_backoff_and_jitter():
     api = FakeApi(*[failure(0.0)] * 4, {})
 
