@@ -10,7 +10,7 @@ from rules.errors import UnreadableError
 from rules.hpa import past_pods
 from rules.hpa.autoscaler import Reference
 from rules.hpa.past_pods import States
-from tests.adapter.server.evaluation.planned import USED
+from tests.adapter.server.evaluation.support import USED
 
 
 def reference(kind, name="web"):

@@ -23,7 +23,7 @@ from rules.query.catalog import ExternalEntry, Source
 from rules.query.label_binding import LabelBinding
 from tests.adapter.cli.console.conftest import VALUES, Start, World, status
 from tests.adapter.cli.console.test_pages import HOSTILE
-from tests.adapter.server.evaluation.planned import entry_of
+from tests.adapter.server.evaluation.support import entry_of
 from tests.rules.hpa import test_replay as replays_of
 from tests.rules.hpa.documents import external_metric, pods_metric, resource_metric
 from tools.fakes import kubernetes

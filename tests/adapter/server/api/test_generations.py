@@ -23,7 +23,7 @@ from rules import ruleset
 from rules.kinds import PODS, Kinds
 from rules.query.aggregate import Sample
 from tests.adapter import wired
-from tests.adapter.server.evaluation.delivery import delivered
+from tests.adapter.server.evaluation.support import vector
 
 CUSTOM = "/apis/custom.metrics.k8s.io/v1beta2/namespaces/default/pods/p"
 USAGE = "/apis/metrics.k8s.io/v1beta1/namespaces/default/pods/p"
@@ -61,9 +61,7 @@ class Client:
         for _ in range(random.Random(len(self.queries)).randrange(8)):
             await asyncio.sleep(0)
         labels = {"namespace": "default", "pod": "p", "container": "c"}
-        return delivered(
-            QueryResult(kind="vector", samples=[Sample(labels, 1.0, time.time())]), reduce
-        )
+        return vector([Sample(labels, 1.0, time.time())], reduce)
 
     def for_team(self, team: None) -> Client:
         return self

@@ -5,19 +5,17 @@ from __future__ import annotations
 import asyncio
 import gc
 import time
-from collections.abc import AsyncIterator
 
 import pytest
-from prometheus_client import CollectorRegistry
 
-from adapter import errors, telemetry
+from adapter import errors
 from adapter.clients.prometheus_result import QueryResult, Reduce
 from adapter.server.evaluation.evaluation import Evaluation
 from rules.query.aggregate import Sample
 from rules.query.plan import Plan
 from rules.ruleset import CompiledRule, RuleSet
 from tests import world
-from tests.adapter.server.evaluation.delivery import delivered
+from tests.adapter.server.evaluation.support import vector
 
 
 def rule(series: str, more: str = "") -> str:
@@ -56,7 +54,7 @@ class Client:
         labels = [{"namespace": "n", "pod": pod} for pod in ("p", "q")]
         value = self.value
         samples = [] if value is None else [Sample(each, value, time.time()) for each in labels]
-        return delivered(QueryResult(kind="vector", samples=samples), reduce)
+        return vector(samples, reduce)
 
 
 @pytest.fixture
@@ -65,16 +63,8 @@ def client() -> Client:
 
 
 @pytest.fixture
-def registry() -> CollectorRegistry:
-    return CollectorRegistry()
-
-
-@pytest.fixture
-async def evaluation(client, registry) -> AsyncIterator[Evaluation]:
-    metrics = telemetry.EvaluationMetrics(registry)
-    evaluation = Evaluation(client, metrics=metrics, freshness=1000.0)
-    yield evaluation
-    await evaluation.close()
+def evaluation(evaluate, client, registry) -> Evaluation:
+    return evaluate(client, registry, freshness=1000.0)
 
 
 async def milli(evaluation: Evaluation, request: Plan) -> dict[str, int]:
@@ -117,8 +107,8 @@ async def test_changed_rule_is_queried_anew(evaluation, client):
 
 
 @pytest.mark.parametrize(("changed", "kept"), [("", True), ("aggregate: max", False)])
-async def test_last_values_belong_to_the_rule(client, registry, changed, kept):
-    evaluation = Evaluation(client, metrics=telemetry.EvaluationMetrics(registry), freshness=0.0)
+async def test_last_values_belong_to_the_rule(evaluate, client, changed, kept):
+    evaluation = evaluate(client)
     text = rule("a", "onMissing: {lastKnown: 5m}")
     await milli(evaluation, planned(rules(text), "a", "p"))
     after = rules(B, text + (f"  {changed}\n" if changed else ""))
@@ -129,8 +119,8 @@ async def test_last_values_belong_to_the_rule(client, registry, changed, kept):
     assert await milli(evaluation, planned(after, "a", "p")) == ({"p": 1000} if kept else {})
 
 
-async def test_old_request_does_not_leave_a_last_value_to_a_changed_rule(client, registry):
-    evaluation = Evaluation(client, metrics=telemetry.EvaluationMetrics(registry), freshness=0.0)
+async def test_old_request_does_not_leave_a_last_value_to_a_changed_rule(evaluate, client):
+    evaluation = evaluate(client)
     before = rules(rule("a", "onMissing: {lastKnown: 5m}"))
     after = rules(rule("a", "onMissing: {lastKnown: 6m}"))
     evaluation.adopt(after.all)

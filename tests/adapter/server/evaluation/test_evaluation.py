@@ -5,17 +5,15 @@ from __future__ import annotations
 import time
 
 import pytest
-from prometheus_client import CollectorRegistry
 
-from adapter import errors, telemetry
+from adapter import errors
 from adapter.clients.prometheus import Prometheus
 from adapter.clients.prometheus_result import QueryResult, Reduce
 from adapter.server.evaluation.evaluation import Evaluation
 from rules.query import plan
 from rules.query.aggregate import Sample
 from tests import bound, world
-from tests.adapter.server.evaluation.delivery import delivered
-from tests.adapter.server.evaluation.planned import entry_of, pods
+from tests.adapter.server.evaluation.support import entry_of, pods, vector
 from tools.real import prometheus as real
 from tools.waiting import Clock
 
@@ -33,14 +31,9 @@ def running(empty_prometheus: real.Prometheus) -> real.Prometheus:
     return empty_prometheus
 
 
-def evaluation_on(client, **more) -> Evaluation:
-    metrics = telemetry.EvaluationMetrics(CollectorRegistry())
-    return Evaluation(client, metrics=metrics, **{"freshness": 0.0, **more})
-
-
 @pytest.fixture
-def evaluation(running, session) -> Evaluation:
-    return evaluation_on(Prometheus(session, running.url))
+def evaluation(evaluate, running, session) -> Evaluation:
+    return evaluate(Prometheus(session, running.url))
 
 
 def plan_for(
@@ -111,19 +104,20 @@ class Long:
     async def query(self, promql: str, reduce: Reduce | None = None) -> QueryResult:
         self.queries += 1
         sample = Sample(labels={"pod": "a", "namespace": "n"}, value=1.0, time=0.0)
-        result = QueryResult(kind="vector", samples=(sample,), size=self.size)
-        return delivered(result, reduce)
+        return vector([sample], reduce, size=self.size)
 
 
 @pytest.mark.parametrize(("size", "queries"), [(100, 10), (4 << 20, 11)])
-async def test_few_long_samples_fill_the_memory_for_results_as_many_short_ones_do(size, queries):
+async def test_few_long_samples_fill_the_memory_for_results_as_many_short_ones_do(
+    evaluate, size, queries
+):
     of_external, of_pods = Long(size), Long(size)
-    evaluation = evaluation_on(of_external, freshness=1000.0)
+    evaluation = evaluate(of_external, freshness=1000.0)
     for number in (*range(10), 0):
         await evaluation.rows(
             external_plan("<<.Series>>{<<.LabelMatchers>>}", selector=f"x={number}")
         )
-    evaluation = evaluation_on(of_pods, freshness=1000.0)
+    evaluation = evaluate(of_pods, freshness=1000.0)
     for number in (*range(10), 0):
         await evaluation.values(pods("a", namespace="n", selector=f"x={number}"))
 
@@ -140,9 +134,9 @@ async def test_external_query_must_return_a_vector_or_a_scalar(evaluation):
 # Last values (onMissing: {lastKnown: …})
 
 
-async def test_last_value_is_used_until_its_max_age(running, session):
+async def test_last_value_is_used_until_its_max_age(evaluate, running, session):
     clock = Clock(time.time())
-    evaluation = evaluation_on(Prometheus(session, running.url), clock=clock)
+    evaluation = evaluate(Prometheus(session, running.url), clock=clock)
     kept = "onMissing: {lastKnown: 5m}"
     running.put('fleeting{namespace="n",pod="a"} 4')
     plan = plan_for("a", "b", series="fleeting", more=kept)
@@ -156,8 +150,8 @@ async def test_last_value_is_used_until_its_max_age(running, session):
     assert (await evaluation.values(plan)).values == {}
 
 
-async def test_without_last_known_an_ended_series_has_no_value(running, session):
-    evaluation = evaluation_on(Prometheus(session, running.url))
+async def test_without_last_known_an_ended_series_has_no_value(evaluate, running, session):
+    evaluation = evaluate(Prometheus(session, running.url))
     running.put('forgotten{namespace="n",pod="a"} 4')
     plan = plan_for("a", series="forgotten")
     assert set((await evaluation.values(plan)).values) == {"a"}
@@ -167,9 +161,9 @@ async def test_without_last_known_an_ended_series_has_no_value(running, session)
     assert (await evaluation.values(plan)).values == {}
 
 
-async def test_least_recently_used_last_values_are_evicted(running, session, monkeypatch):
+async def test_least_recently_used_last_values_are_evicted(evaluate, running, session, monkeypatch):
     bound.limit(monkeypatch, "LAST_VALUES", 2)
-    evaluation = evaluation_on(Prometheus(session, running.url))
+    evaluation = evaluate(Prometheus(session, running.url))
     kept = "onMissing: {lastKnown: 5m}"
     running.put(*(f'many{{namespace="n",pod="{pod}"}} 1' for pod in "abc"))
     await evaluation.values(plan_for("a", "b", series="many", more=kept))
@@ -182,9 +176,11 @@ async def test_least_recently_used_last_values_are_evicted(running, session, mon
     assert list(values) == ["a", "c"]
 
 
-async def test_last_values_of_one_namespace_evict_none_of_another(running, session, monkeypatch):
+async def test_last_values_of_one_namespace_evict_none_of_another(
+    evaluate, running, session, monkeypatch
+):
     bound.limit(monkeypatch, "LAST_VALUES", 10)
-    evaluation = evaluation_on(Prometheus(session, running.url))
+    evaluation = evaluate(Prometheus(session, running.url))
     entry = entry_of("crowded", "<<.Series>>{<<.LabelMatchers>>}", "onMissing: {lastKnown: 5m}")
     few = pods("a", "b", namespace="n", entry=entry)
     many = pods(*map(str, range(20)), namespace="other", entry=entry)
@@ -212,14 +208,13 @@ class MovingObject:
     async def query(self, promql: str, reduce: Reduce | None = None) -> QueryResult:
         label = "exported_pod" if 'exported_pod="a"' in promql else "pod"
         sample = Sample(labels={label: "a"}, value=1.0, time=0.0)
-        samples = (sample,) if self.reported.pop(0) else ()
-        return delivered(QueryResult(kind="vector", samples=samples), reduce)
+        return vector([sample] if self.reported.pop(0) else [], reduce)
 
 
-async def test_objects_of_other_requests_do_not_hide_one_that_moves():
+async def test_objects_of_other_requests_do_not_hide_one_that_moves(evaluate):
     a_has_a_value, b_has_none = (True, False), (False, False)
     prometheus = MovingObject(*a_has_a_value, *b_has_none, *(False, False), *(False, True))
-    evaluation = evaluation_on(prometheus)
+    evaluation = evaluate(prometheus)
 
     await evaluation.values(plan_for("a"))
     await evaluation.values(plan_for("b"))
@@ -229,9 +224,9 @@ async def test_objects_of_other_requests_do_not_hide_one_that_moves():
     assert prometheus.reported == []
 
 
-async def test_object_that_is_gone_is_queried_again_only_once():
+async def test_object_that_is_gone_is_queried_again_only_once(evaluate):
     prometheus = MovingObject(*(True, False), *(False, False), *(False, False), *(False, False))
-    evaluation = evaluation_on(prometheus)
+    evaluation = evaluate(prometheus)
 
     answers = [(await evaluation.values(plan_for("a"))).values for _ in range(3)]
 
@@ -239,10 +234,10 @@ async def test_object_that_is_gone_is_queried_again_only_once():
     assert prometheus.reported == []
 
 
-async def test_object_that_never_had_a_value_is_not_queried_again():
+async def test_object_that_never_had_a_value_is_not_queried_again(evaluate):
     prometheus = MovingObject(False, False)
 
-    assert (await evaluation_on(prometheus).values(plan_for("a"))).values == {}
+    assert (await evaluate(prometheus).values(plan_for("a"))).values == {}
 
 
 class Lossy:
@@ -259,9 +254,7 @@ class Lossy:
             Sample(labels={"pod": name}, value=value, time=time.time())
             for name, value in self.pods.items()
         )
-        return delivered(
-            QueryResult(kind="vector", samples=tuple(samples), partial=self.partial), reduce
-        )
+        return vector(samples, reduce, partial=self.partial)
 
 
 async def milli(evaluation: Evaluation, planned: plan.Plan) -> dict[str, int]:
@@ -270,19 +263,19 @@ async def milli(evaluation: Evaluation, planned: plan.Plan) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("allowed", [False, True])
-async def test_a_pod_that_a_partial_response_lacks_gets_no_constant(allowed):
+async def test_a_pod_that_a_partial_response_lacks_gets_no_constant(evaluate, allowed):
     prometheus = Lossy()
     prometheus.pods, prometheus.partial = {"a": 5}, "store away"
     planned = plan_for("a", "b", more="onMissing: {value: 0}", labels=("pod",))
 
-    found = await milli(evaluation_on(prometheus, allow_partial=allowed), planned)
+    found = await milli(evaluate(prometheus, allow_partial=allowed), planned)
 
     assert found == ({"a": 5000, "b": 0} if allowed else {"a": 5000})
 
 
-async def test_last_values_are_used_for_losses_and_not_built_from_them():
+async def test_last_values_are_used_for_losses_and_not_built_from_them(evaluate):
     prometheus = Lossy()
-    evaluation = evaluation_on(prometheus)
+    evaluation = evaluate(prometheus)
     planned = plan_for("a", "b", more="onMissing: {lastKnown: 5m}", labels=("pod",))
     prometheus.pods = {"a": 8, "b": 9}
     assert await milli(evaluation, planned) == {"a": 8000, "b": 9000}
@@ -294,9 +287,9 @@ async def test_last_values_are_used_for_losses_and_not_built_from_them():
     assert await milli(evaluation, planned) == {"a": 8000, "b": 9000}
 
 
-async def test_an_object_that_a_partial_response_lacks_is_not_queried_again():
+async def test_an_object_that_a_partial_response_lacks_is_not_queried_again(evaluate):
     prometheus = Lossy()
-    evaluation = evaluation_on(prometheus)
+    evaluation = evaluate(prometheus)
     prometheus.pods = {"a": 8, "b": 9}
     await milli(evaluation, plan_for("a", "b"))
     both_steps = prometheus.queries
@@ -310,9 +303,9 @@ async def test_an_object_that_a_partial_response_lacks_is_not_queried_again():
     assert prometheus.queries == 4 * both_steps
 
 
-async def test_shared_results_stay_partial():
+async def test_shared_results_stay_partial(evaluate):
     prometheus = Lossy()
-    evaluation = evaluation_on(prometheus, freshness=60.0)
+    evaluation = evaluate(prometheus, freshness=60.0)
     prometheus.pods, prometheus.partial = {"a": 5, "b": 6}, "store away"
 
     planned = plan_for("a", labels=("pod",))

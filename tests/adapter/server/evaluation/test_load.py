@@ -16,8 +16,7 @@ from adapter.server.evaluation.evaluation import Evaluation
 from rules.query.aggregate import Sample
 from rules.query.plan import Plan
 from tests import virtual_time
-from tests.adapter.server.evaluation.delivery import delivered
-from tests.adapter.server.evaluation.planned import pods
+from tests.adapter.server.evaluation.support import pods, vector
 
 PERIOD = 15.0
 """Seconds between two requests of an autoscaler."""
@@ -44,8 +43,7 @@ class Client:
         if self._down():
             raise errors.Unreachable("no route to Prometheus")
         self.longest = max(self.longest, now() - began)
-        samples = tuple(Sample(labels=each, value=1.0, time=began) for each in self._labels)
-        return delivered(QueryResult(kind="vector", samples=samples), reduce)
+        return vector((Sample(labels=each, value=1.0, time=began) for each in self._labels), reduce)
 
 
 class Load:

@@ -7,15 +7,14 @@ from collections.abc import AsyncIterator, Callable
 import aiohttp
 import pytest
 from aiohttp import web
-from prometheus_client import CollectorRegistry
 
-from adapter import errors, telemetry
+from adapter import errors
 from adapter.clients import prometheus as prometheus_module
 from adapter.clients.prometheus import Prometheus
 from adapter.server.causes import failures
 from adapter.server.evaluation.evaluation import Evaluation
 from rules.query.plan import Plan
-from tests.adapter.server.evaluation.planned import entry_of, pods
+from tests.adapter.server.evaluation.support import entry_of, pods
 
 REQUEST_LINE = 8190
 """Bytes of a request line that Apache accepts; nginx accepts 8192."""
@@ -66,27 +65,23 @@ class Limited:
 
 
 @pytest.fixture
-async def limited(running: str) -> AsyncIterator[tuple[Limited, Callable[..., Evaluation]]]:
-    async with aiohttp.ClientSession() as session:
-        proxy = Limited(running, session)
-        runner = web.ServerRunner(
-            web.Server(proxy.answer, max_line_size=1 << 20, max_field_size=1 << 20)
-        )
-        await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        created = []
+async def limited(
+    running: str, session: aiohttp.ClientSession, evaluate: Callable[..., Evaluation]
+) -> AsyncIterator[tuple[Limited, Callable[..., Evaluation]]]:
+    proxy = Limited(running, session)
+    runner = web.ServerRunner(
+        web.Server(proxy.answer, max_line_size=1 << 20, max_field_size=1 << 20)
+    )
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
 
-        def evaluation(verb: prometheus_module.Verb = "GET") -> Evaluation:
-            client = Prometheus(session, f"http://127.0.0.1:{runner.addresses[0][1]}", verb=verb)
-            metrics = telemetry.EvaluationMetrics(CollectorRegistry())
-            created.append(Evaluation(client, metrics=metrics, freshness=1000.0))
-            return created[-1]
+    def evaluation(verb: prometheus_module.Verb = "GET") -> Evaluation:
+        client = Prometheus(session, f"http://127.0.0.1:{runner.addresses[0][1]}", verb=verb)
+        return evaluate(client, freshness=1000.0)
 
-        yield proxy, evaluation
-        for each in created:
-            await each.close()
-        await runner.cleanup()
+    yield proxy, evaluation
+    await runner.cleanup()
 
 
 def request_for(*names: str, query: str = SHARED, namespace: str = "a") -> Plan:

@@ -11,7 +11,7 @@ from adapter.clients.prometheus_result import QueryResult, Reduce
 from adapter.server.evaluation.queries import Queries, QueriesBySource
 from rules.query.aggregate import Sample
 from tests import virtual_time
-from tests.adapter.server.evaluation.delivery import delivered
+from tests.adapter.server.evaluation.support import vector
 
 SECONDS = {"slow": 30.0, "fast": 1.0}
 
@@ -29,7 +29,7 @@ class Client:
         await asyncio.sleep(SECONDS[promql])
         self.running -= 1
         sample = Sample(labels={"query": f"{self.name} {promql}".strip()}, value=1.0, time=now())
-        return delivered(QueryResult(kind="vector", samples=(sample,)), reduce)
+        return vector([sample], reduce)
 
 
 def now() -> float:

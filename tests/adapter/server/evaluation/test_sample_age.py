@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
-import aiohttp
 import pytest
-from prometheus_client import CollectorRegistry
 
-from adapter import telemetry
 from adapter.clients.prometheus import Prometheus
-from adapter.clients.prometheus_result import QueryResult, Reduce
 from adapter.server.evaluation.evaluation import Evaluation
 from rules.kinds import PODS
 from rules.query import catalog, plan
 from rules.selectors.selectors import Selector
 from tests import world
+from tests.adapter.server.evaluation.support import Counting
 from tools.real import prometheus as real
 from tools.waiting import Clock
 
@@ -57,20 +52,19 @@ def running(empty_prometheus: real.Prometheus) -> real.Prometheus:
     return empty_prometheus
 
 
-class Counting:
-    def __init__(self, client: Prometheus) -> None:
-        self.client = client
-        self.queries: list[str] = []
-
-    async def query(self, promql: str, reduce: Reduce | None = None) -> QueryResult:
-        self.queries.append(promql)
-        return await self.client.query(promql, reduce)
+@pytest.fixture
+def client(running, session) -> Counting:
+    return Counting(Prometheus(session, running.url, clock=lambda: NOW))
 
 
 @pytest.fixture
-async def client(running) -> AsyncIterator[Counting]:
-    async with aiohttp.ClientSession() as session:
-        yield Counting(Prometheus(session, running.url, clock=lambda: NOW))
+def evaluation(client, evaluate) -> Evaluation:
+    return evaluate(client, clock=lambda: NOW)
+
+
+@pytest.fixture
+def shared(client, evaluate) -> Evaluation:
+    return evaluate(client, freshness=60.0, clock=lambda: NOW)
 
 
 def entry_of(*rules: str) -> catalog.Entry:
@@ -90,14 +84,7 @@ async def milli(
     return {name: value.milli for name, value in (await evaluation.values(planned)).values.items()}
 
 
-def evaluation_on(client, freshness: float = 0.0, clock=lambda: NOW) -> Evaluation:
-    metrics = telemetry.EvaluationMetrics(CollectorRegistry())
-    return Evaluation(client, metrics=metrics, freshness=freshness, clock=clock)
-
-
-async def test_objects_with_old_samples_only_are_missing(client):
-    evaluation = evaluation_on(client)
-
+async def test_objects_with_old_samples_only_are_missing(evaluation):
     assert await milli(evaluation, entry_of(rule()), OLD, FRESH, "half") == {
         "fresh": 4000,
         "half": 9000,
@@ -111,63 +98,57 @@ async def test_objects_with_old_samples_only_are_missing(client):
 @pytest.mark.parametrize(
     ("age", "names"), [("8m", []), ("10m", ["old"])], ids=["too old", "young enough"]
 )
-async def test_an_age_beyond_the_lookback_of_prometheus_is_exact(client, age, names):
+async def test_an_age_beyond_the_lookback_of_prometheus_is_exact(evaluation, age, names):
     entry = entry_of(rule("total", RATE, f"maxSampleAge: {age}"))
 
-    assert list(await milli(evaluation_on(client), entry, OLD)) == names
+    assert list(await milli(evaluation, entry, OLD)) == names
 
 
-async def test_one_more_query_serves_all_requests_that_share_an_evaluation(client):
-    evaluation = evaluation_on(client, freshness=60.0)
+async def test_one_more_query_serves_all_requests_that_share_an_evaluation(shared, client):
     entry = entry_of(rule())
     for name in (OLD, FRESH, "half"):
-        await milli(evaluation, entry, name)
+        await milli(shared, entry, name)
     del client.queries[:]
 
     for _ in range(5):
-        assert await milli(evaluation, entry, FRESH) == {"fresh": 4000}
-        assert await milli(evaluation, entry, OLD, "half") == {"half": 9000}
+        assert await milli(shared, entry, FRESH) == {"fresh": 4000}
+        assert await milli(shared, entry, OLD, "half") == {"half": 9000}
     assert client.queries == []
-    await evaluation.close()
 
 
-async def test_a_shared_evaluation_tells_namespaces_apart(client):
-    evaluation = evaluation_on(client, freshness=60.0)
+async def test_a_shared_evaluation_tells_namespaces_apart(shared, client):
     entry = entry_of(rule())
     for name, namespace in ((OLD, "a"), (FRESH, "b"), (FRESH, "a")):
-        await milli(evaluation, entry, name, namespace=namespace)
+        await milli(shared, entry, name, namespace=namespace)
 
-    assert await milli(evaluation, entry, OLD, FRESH, namespace="a") == {"fresh": 4000}
-    assert await milli(evaluation, entry, OLD, FRESH, namespace="b") == {"old": 5000}
+    assert await milli(shared, entry, OLD, FRESH, namespace="a") == {"fresh": 4000}
+    assert await milli(shared, entry, OLD, FRESH, namespace="b") == {"old": 5000}
     recent = [each for each in client.queries if "last_over_time" in each]
     assert any("group by (pod,namespace)" in each for each in recent)
     assert len(recent) == len(client.queries) / 2
-    await evaluation.close()
 
 
-async def test_the_next_merged_rule_answers_for_an_object_that_is_too_old(client):
+async def test_the_next_merged_rule_answers_for_an_object_that_is_too_old(evaluation):
     first, second = rule(more="maxSampleAge: 1m\n  merge: true"), rule("later", more="merge: true")
 
-    values = await milli(evaluation_on(client), entry_of(first, second), OLD, FRESH)
+    values = await milli(evaluation, entry_of(first, second), OLD, FRESH)
 
     assert values == {"old": 7000, "fresh": 4000}
 
 
-async def test_a_constant_replaces_an_object_that_is_too_old(client):
+async def test_a_constant_replaces_an_object_that_is_too_old(evaluation):
     entry = entry_of(rule(more="maxSampleAge: 1m\n  onMissing: {value: 9}"))
 
-    assert await milli(evaluation_on(client), entry, OLD, FRESH) == {"old": 9000, "fresh": 4000}
+    assert await milli(evaluation, entry, OLD, FRESH) == {"old": 9000, "fresh": 4000}
 
 
-async def test_the_last_value_replaces_an_object_that_became_too_old(running):
+async def test_the_last_value_replaces_an_object_that_became_too_old(running, session, evaluate):
     clock = Clock(NOW - 50)
-    async with aiohttp.ClientSession() as session:
-        client = Prometheus(session, running.url, clock=clock)
-        evaluation = evaluation_on(client, clock=clock)
-        entry = entry_of(rule(more="maxSampleAge: 1m\n  onMissing: {lastKnown: 2m}"))
-        assert await milli(evaluation, entry, OLD) == {"old": 1000}
+    evaluation = evaluate(Prometheus(session, running.url, clock=clock), clock=clock)
+    entry = entry_of(rule(more="maxSampleAge: 1m\n  onMissing: {lastKnown: 2m}"))
+    assert await milli(evaluation, entry, OLD) == {"old": 1000}
 
-        clock.now = NOW
-        assert await milli(evaluation, entry, OLD) == {"old": 1000}
-        clock.now = NOW + 75
-        assert await milli(evaluation, entry, OLD) == {}
+    clock.now = NOW
+    assert await milli(evaluation, entry, OLD) == {"old": 1000}
+    clock.now = NOW + 75
+    assert await milli(evaluation, entry, OLD) == {}

@@ -5,17 +5,16 @@ from __future__ import annotations
 import asyncio
 import gc
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import aiohttp
 import pytest
 from prometheus_client import CollectorRegistry
 
-from adapter import errors, telemetry
+from adapter import errors
 from adapter.clients import prometheus as prometheus_module
 from adapter.clients.prometheus import Prometheus
-from adapter.clients.prometheus_result import QueryResult, Reduce
 from adapter.server.evaluation.evaluation import Evaluation
 from adapter.server.evaluation.shared_query import SharedQuery
 from adapter.server.evaluation.snapshot import Snapshot
@@ -25,7 +24,7 @@ from rules.query.aggregate import Reduction
 from rules.query.plan import Plan
 from rules.query.scope import Scope, Sharing
 from tests import bound, world
-from tests.adapter.server.evaluation.planned import entry_of, pods
+from tests.adapter.server.evaluation.support import Counting, entry_of, pods
 from tools.real import prometheus as real
 from tools.waiting import until
 
@@ -58,24 +57,6 @@ def running(empty_prometheus: real.Prometheus) -> real.Prometheus:
     return empty_prometheus
 
 
-class Counting:
-    """Client that records the queries; `gate` holds them back, and `failure` replaces results."""
-
-    def __init__(self, client: Prometheus) -> None:
-        self.client = client
-        self.queries: list[str] = []
-        self.gate = asyncio.Event()
-        self.gate.set()
-        self.failure: Callable[[str], errors.BackendError | None] = lambda _: None
-
-    async def query(self, promql: str, reduce: Reduce | None = None) -> QueryResult:
-        self.queries.append(promql)
-        await self.gate.wait()
-        if (failure := self.failure(promql)) is not None:
-            raise failure
-        return await self.client.query(promql, reduce)
-
-
 @dataclass(kw_only=True)
 class Shared:
     """An evaluation with the client and the registry that it uses."""
@@ -94,22 +75,15 @@ class Shared:
 
 
 @pytest.fixture
-async def shared(running) -> AsyncIterator[Callable[..., Shared]]:
+def shared(running, session, evaluate) -> Callable[..., Shared]:
     """Return a function that creates an evaluation, with a long freshness by default."""
-    async with aiohttp.ClientSession() as session:
-        created = []
 
-        def create(**options) -> Shared:
-            client = Counting(Prometheus(session, running.url))
-            registry = CollectorRegistry()
-            metrics = telemetry.EvaluationMetrics(registry)
-            evaluation = Evaluation(client, metrics=metrics, **{"freshness": LONG, **options})
-            created.append(evaluation)
-            return Shared(evaluation=evaluation, client=client, registry=registry)
+    def create(**options) -> Shared:
+        client, registry = Counting(Prometheus(session, running.url)), CollectorRegistry()
+        evaluation = evaluate(client, registry, **{"freshness": LONG, **options})
+        return Shared(evaluation=evaluation, client=client, registry=registry)
 
-        yield create
-        for each in created:
-            await each.close()
+    return create
 
 
 def of_scope(wanted: Scope) -> Callable[..., Sharing]:
@@ -297,7 +271,7 @@ def alive(kind: type) -> int:
 
 async def test_without_requests_nothing_is_queried_and_nothing_is_kept(shared):
     before = alive(Snapshot)
-    shared = shared(freshness=0.1)
+    shared = shared(freshness=0.5)
     await make_busy(shared, *(pods(f"p{number}") for number in range(3)))
     alone = shared.counted("alone")
 

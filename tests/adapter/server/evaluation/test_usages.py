@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Callable, Sequence
 
 import aiohttp
 import pytest
-from prometheus_client import CollectorRegistry
 
-from adapter import errors, telemetry
+from adapter import errors
 from adapter.clients.prometheus import Prometheus
 from adapter.server.evaluation.evaluation import Evaluation
 from rules.errors import PlanError
@@ -16,7 +15,7 @@ from rules.findings import State
 from rules.kinds import PODS
 from rules.query import resource
 from rules.query.plan import Plan
-from tests.adapter.server.evaluation.test_shared_query import Counting
+from tests.adapter.server.evaluation.support import Counting
 from tests.rules.query.test_resource import QUERY, queries
 
 NAMESPACES = [f"n{number}" for number in range(40)]
@@ -37,17 +36,13 @@ def running(empty_prometheus: Prometheus) -> str:
 
 
 @pytest.fixture
-async def counting(running: str) -> AsyncIterator[Counting]:
-    async with aiohttp.ClientSession() as session:
-        yield Counting(Prometheus(session, running))
+def counting(running: str, session: aiohttp.ClientSession) -> Counting:
+    return Counting(Prometheus(session, running))
 
 
 @pytest.fixture
-async def evaluation(counting: Counting) -> AsyncIterator[Evaluation]:
-    metrics = telemetry.EvaluationMetrics(CollectorRegistry())
-    evaluation = Evaluation(counting, metrics=metrics, freshness=100.0)
-    yield evaluation
-    await evaluation.close()
+def evaluation(counting: Counting, evaluate: Callable[..., Evaluation]) -> Evaluation:
+    return evaluate(counting, freshness=100.0)
 
 
 def plans(
@@ -123,11 +118,10 @@ async def test_a_query_that_cannot_be_rendered_is_a_result(evaluation: Evaluatio
 
 
 async def test_the_status_names_queries_that_fail_or_find_no_usage_for_a_minute(
-    counting: Counting,
+    counting: Counting, evaluate: Callable[..., Evaluation]
 ) -> None:
     now = 0.0
-    metrics = telemetry.EvaluationMetrics(CollectorRegistry())
-    evaluation = Evaluation(counting, metrics=metrics, freshness=0.0, clock=lambda: now)
+    evaluation = evaluate(counting, clock=lambda: now)
     status = evaluation.usage_status
     assert status.check().fact == "not requested yet"
 
@@ -151,4 +145,3 @@ async def test_the_status_names_queries_that_fail_or_find_no_usage_for_a_minute(
 
     await evaluation.usages(plans(["n0"]))
     assert status.check().fact == "no query fails"
-    await evaluation.close()
