@@ -1,4 +1,4 @@
-"""Fixtures and markers for all tests, and the summary of golden cases at the end of a run."""
+"""Fixtures and markers for all tests."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from collections.abc import Iterator
 import hypothesis
 import pytest
 
-from tests.vectors import harness
 from tools.control_plane.daemon import Daemon
 from tools.real import prometheus
 from tools.real.prometheus import Prometheus
@@ -79,17 +78,3 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 def _refuse_to_start(daemon: Daemon) -> None:
     pytest.fail(f"the test starts {daemon.name} without the fixture real_servers", pytrace=False)
-
-
-def pytest_terminal_summary(terminalreporter) -> None:
-    total, left_out = 0, []
-    for report in terminalreporter.stats.get("passed", []):
-        count, outcomes = dict(report.user_properties).get(harness.PROPERTY, (0, ()))
-        total += count
-        left_out += [harness.Outcome(name=name, exotic=exotic) for name, exotic in outcomes]
-    if not total:
-        return
-    terminalreporter.section("golden cases")
-    terminalreporter.write_line(f"{total - len(left_out)} passed, {len(left_out)} left out")
-    for line in harness.by_reason(left_out):
-        terminalreporter.write_line(f"left out for {line}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,32 +10,12 @@ import pytest
 from tests.vectors import __main__ as command
 from tests.vectors import harness
 
-CLUSTERS = harness.clusters(harness.DATA)
 
+@pytest.mark.parametrize("name", harness.CHECKS)
+def test_cases_are_answered_as_by_the_original(name):
+    report = harness.run_file(harness.DATA, f"{name}.json")
 
-def _topics() -> Iterator[tuple[str, str]]:
-    for name in harness.CHECKS:
-        topics = {
-            harness.Outcome(name=case["name"]).topic: None
-            for case in harness.cases(harness.DATA / f"{name}.json")
-        }
-        yield from ((name, topic) for topic in topics)
-
-
-@pytest.mark.parametrize(("name", "topic"), list(_topics()))
-def test_cases_are_answered_as_by_the_original(name, topic, record_property):
-    outcomes = tuple(
-        harness.run_case(harness.CHECKS[name], case, CLUSTERS)
-        for case in harness.cases(harness.DATA / f"{name}.json")
-        if harness.Outcome(name=case["name"]).topic == topic
-    )
-
-    report = harness.Report(file=f"{name}.json", outcomes=outcomes)
-    record_property(
-        harness.PROPERTY,
-        (len(outcomes), [(each.name, each.exotic) for each in report.left_out]),
-    )
-    assert outcomes
+    assert report.outcomes
     if report.failed:
         pytest.fail("\n".join(command.lines(report, command.SHOWN)), pytrace=False)
 

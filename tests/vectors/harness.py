@@ -30,9 +30,6 @@ DATA = Path(__file__).parent / "data"
 Check = Callable[[Mapping[str, Any], Mapping[str, Any]], None]
 """Takes a case and the clusters that cases name; raises AssertionError."""
 
-PROPERTY = "golden cases"
-"""Property of a test: the number of its cases, and (name, reasons) of each that was left out."""
-
 CHECKS: Mapping[str, Check] = {
     "templates": templates.check,
     "expand": expand.check,
@@ -59,11 +56,6 @@ class Outcome:
     """Expected and actual answer; empty when the case passed."""
     exotic: tuple[str, ...] = ()
     """Reasons why the case may be answered differently."""
-
-    @property
-    def topic(self) -> str:
-        """The name without its number."""
-        return self.name.rpartition("-")[0] or self.name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,23 +132,25 @@ def _problem(error: Exception, case: Mapping[str, Any]) -> str:
 
 def run_folder(folder: Path) -> list[Report]:
     """Run every JSON file below a folder, in the order of their paths, except clusters.json."""
+    return [
+        run_file(folder, str(path.relative_to(folder)))
+        for path in sorted(folder.rglob("*.json"))
+        if path.name != "clusters.json"
+    ]
+
+
+def run_file(folder: Path, file: str) -> Report:
+    """Run the cases of one file of a folder."""
+    name = kind(Path(file))
+    if name is None:
+        return Report(file=file, unreadable="no check is named like this file")
+    try:
+        found = cases(folder / file)
+    except UnreadableError as error:
+        return Report(file=file, unreadable=str(error))
     named = clusters(folder)
-    reports = []
-    for path in sorted(folder.rglob("*.json")):
-        if path.name == "clusters.json":
-            continue
-        file, name = str(path.relative_to(folder)), kind(path)
-        if name is None:
-            reports.append(Report(file=file, unreadable="no check is named like this file"))
-            continue
-        try:
-            found = cases(path)
-        except UnreadableError as error:
-            reports.append(Report(file=file, unreadable=str(error)))
-            continue
-        outcomes = tuple(run_case(CHECKS[name], case, named) for case in found)
-        reports.append(Report(file=file, outcomes=outcomes))
-    return reports
+    outcomes = tuple(run_case(CHECKS[name], case, named) for case in found)
+    return Report(file=file, outcomes=outcomes)
 
 
 def by_reason(outcomes: Iterable[Outcome]) -> list[str]:
