@@ -22,11 +22,28 @@ pytest_plugins = ("tests.tools.control_plane.fixtures",)
 _COMMON = hypothesis.settings(
     deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow], print_blob=True
 )
-hypothesis.settings.register_profile("dev", _COMMON, max_examples=25)
+hypothesis.settings.register_profile("dev", _COMMON, max_examples=10)
 hypothesis.settings.register_profile("ci", _COMMON, max_examples=100, derandomize=True)
 # The comparison of shared queries tries 15 times as many: 20 250.
 hypothesis.settings.register_profile("thorough", _COMMON, max_examples=1350)
 hypothesis.settings.load_profile("dev")
+
+SLOWEST = (
+    "tools/playground/test_playground.py",
+    "tools/faults/test_autoscalers.py",
+    "tools/faults/test_faults.py",
+    "adapter/server/app/",
+    "tools/cluster/",
+    "manifests/",
+    "rules/query/test_scope_property.py",
+    "golden/test_golden.py",
+    "adapter/cli/test_program.py",
+    "adapter/clients/test_fuzz.py",
+)
+"""Parts of paths of the files that take longest, from 100 s to 20 s, the longest first."""
+
+NIGHTLY = ("tools/attack/", "tools/backends/", "tools/bench/")
+"""Folders whose tests with real servers run at night: they prove programs, not the adapter."""
 
 _start = Daemon.start
 _COVERAGE = {"COVERAGE_PROCESS_CONFIG", "COVERAGE_PROCESS_START"}
@@ -51,8 +68,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "real_servers" in getattr(item, "fixturenames", ()):
             item.add_marker("real")
-    # Slow files first: with several workers the fast ones then fill the gaps at the end.
-    items.sort(key=lambda item: item.get_closest_marker("real") is None)
+            if any(each in item.nodeid for each in NIGHTLY):
+                item.add_marker("nightly")
+    items.sort(key=_turn)
+
+
+def _turn(item: pytest.Item) -> tuple[int, bool]:
+    """Return when a test runs: slow ones first, so that fast ones fill the gaps at the end."""
+    place = next((i for i, each in enumerate(SLOWEST) if each in item.nodeid), len(SLOWEST))
+    return place, item.get_closest_marker("real") is None
 
 
 @pytest.hookimpl(wrapper=True)
