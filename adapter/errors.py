@@ -117,6 +117,16 @@ def no_route() -> ApiError:
     )
 
 
+def no_metric(metric: str, described: str, causes: Sequence[Finding]) -> ApiError:
+    """Return the original's 404 for a metric that has no value for what it describes."""
+    return ApiError(
+        404,
+        f"the server could not find the metric {shorten(metric)} for {shorten(described)}",
+        reason="NotFound",
+        causes=causes,
+    )
+
+
 class Unauthenticated(Exception):
     """Rejected credentials; the message says why and never contains them."""
 

@@ -82,16 +82,16 @@ class RequestInfo:
     """Percent-decoded, otherwise unchanged."""
     query: _Query
 
-    is_resource_request: bool
     verb: str
     """Kubernetes' verb; for a non-resource request the HTTP method in lower case."""
-    group: str
-    version: str
-    namespace: str
-    resource: str
-    subresource: str
-    name: str
-    parts: tuple[str, ...]
+    is_resource_request: bool = False
+    group: str = ""
+    version: str = ""
+    namespace: str = ""
+    resource: str = ""
+    subresource: str = ""
+    name: str = ""
+    parts: tuple[str, ...] = ()
     """The path segments from the resource on, without the namespace."""
 
     label_selector: str
@@ -262,18 +262,8 @@ def _timeout(text: str) -> tuple[float | None, str]:
 
 
 def _path_fields(path: str, query: _Query, method: str, options_error: str) -> dict[str, Any]:
-    """Return the fields of RequestInfo from `is_resource_request` to `parts`."""
-    fields: dict[str, Any] = {
-        "is_resource_request": False,
-        "verb": method.lower(),
-        "group": "",
-        "version": "",
-        "namespace": "",
-        "resource": "",
-        "subresource": "",
-        "name": "",
-        "parts": (),
-    }
+    """Return the fields of RequestInfo that follow from the path."""
+    fields: dict[str, Any] = {"verb": method.lower()}
     segments = path.strip("/").split("/")
     if segments[0] == "api" and len(segments) >= 3:
         _, version, *rest = segments

@@ -6,15 +6,17 @@ The groups are in modules beside it, their common steps in `group`.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from adapter import errors
 from adapter.cache import WeakCache
 from adapter.clients.external_metrics import ExternalMetrics
+from adapter.errors import BackendError
 from adapter.server.apimachinery.encoding import Document
 from adapter.server.apimachinery.request_info import RequestInfo
+from adapter.server.causes import failures
 from adapter.server.causes.collector import CauseCollector
 from adapter.server.cluster.object_index import Object
 from adapter.server.evaluation.evaluation import Evaluation
@@ -25,6 +27,8 @@ from rules.findings import Finding
 from rules.kinds import GroupResource, Kinds
 from rules.query.catalog import Catalog
 from rules.selectors.selectors import Selector
+
+Listed = TypeVar("Listed")
 
 
 class Objects(Protocol):
@@ -148,6 +152,18 @@ class Backend:
         if (pending := self.team_rules.pending(info.namespace)) is not None:
             message = "the rules of the namespace are not loaded yet"
             raise errors.unavailable(message, [pending])
+
+    async def listed(
+        self, listing: Awaitable[Listed], resource: GroupResource, subject: object
+    ) -> Listed:
+        """Return what `listing` of `self.objects` returns, for a request for `subject`.
+
+        Raises ApiError (500) if it fails.
+        """
+        try:
+            return await listing
+        except BackendError as error:
+            raise failures.of_list(self.collector, str(subject), resource, error) from error
 
     async def why_missing(
         self, info: RequestInfo, metric: str, resource: GroupResource | None = None

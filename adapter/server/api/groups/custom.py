@@ -25,12 +25,13 @@ from rules.causes import missing
 from rules.causes.reasons import Reason
 from rules.errors import AmbiguousSampleError, PlanError, UnknownResourceError
 from rules.findings import Finding
-from rules.kinds import NAMESPACES, PODS, Kind, Kinds
+from rules.kinds import NAMESPACES, PODS, GroupResource, Kind, Kinds
 from rules.query import plan as plans
 from rules.query.aggregate import Value, of_workloads
 from rules.query.catalog import Catalog, Entry
 from rules.query.plan import Plan
 from rules.selectors import selectors
+from rules.selectors.selectors import Selector
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +43,8 @@ TRANSFORMS = negotiation.ONLY_UNCHANGED
 
 _Evaluated = Evaluated[Mapping[str, Value]]
 _NOTHING: _Evaluated = Evaluated(values={})
+_Described = tuple[encoding.Document, Value]
+"""Reference of an object, and its value."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,9 +202,14 @@ async def _names(resolved: Question, backend: Backend) -> tuple[str, ...]:
     """Return the names of the objects. Raises ApiError (404) for one that cannot have a value."""
     target, kind = resolved.target, resolved.kind
     if target.name == ALL:
-        return await _list(resolved, backend) if resolved.can_exist else ()
+        if not resolved.can_exist:
+            return ()
+        return await _names_of(resolved.listed, resolved.selector, target, backend)
     if not resolved.can_exist:
-        raise not_found(target, backend, [_impossible(target, kind)], name=target.name)
+        cause = missing.impossible_object(
+            kind.group_resource, namespace=target.namespace, name=target.name
+        )
+        raise not_found(target, backend, [cause], name=target.name)
     await _check_not_finished(target, kind, backend)
     return (target.name,)
 
@@ -214,37 +222,24 @@ async def _pods_of(
     Raises ApiError (404) for one workload that does not exist.
     """
     target, resource = resolved.target, resolved.listed
-    try:
-        selectors_of = await backend.objects.pod_selectors(resource, namespace=target.namespace)
-        if target.name not in {ALL, *selectors_of}:
-            cause = missing.no_workload(resource, target.name, namespace=target.namespace)
-            raise not_found(target, backend, [cause], name=target.name)
-        return {
-            name: await backend.objects.names(
-                PODS, namespace=target.namespace, selector=selectors_of[name]
-            )
-            for name in names
-            if name in selectors_of
-        }
-    except BackendError as error:
-        raise failures.of_list(backend.collector, str(target), resource, error) from error
-
-
-def _impossible(target: Target, kind: Kind) -> Finding:
-    return missing.impossible_object(
-        kind.group_resource, namespace=target.namespace, name=target.name
+    selectors_of = await backend.listed(
+        backend.objects.pod_selectors(resource, namespace=target.namespace), resource, target
     )
+    if target.name not in {ALL, *selectors_of}:
+        cause = missing.no_workload(resource, target.name, namespace=target.namespace)
+        raise not_found(target, backend, [cause], name=target.name)
+    return {
+        name: await _names_of(PODS, selectors_of[name], target, backend)
+        for name in names
+        if name in selectors_of
+    }
 
 
-async def _list(resolved: Question, backend: Backend) -> tuple[str, ...]:
-    try:
-        return await backend.objects.names(
-            resolved.listed, namespace=resolved.target.namespace, selector=resolved.selector
-        )
-    except BackendError as error:
-        raise failures.of_list(
-            backend.collector, str(resolved.target), resolved.listed, error
-        ) from error
+async def _names_of(
+    resource: GroupResource, selector: Selector, target: Target, backend: Backend
+) -> tuple[str, ...]:
+    listing = backend.objects.names(resource, namespace=target.namespace, selector=selector)
+    return await backend.listed(listing, resource, target)
 
 
 async def _check_not_finished(target: Target, kind: Kind, backend: Backend) -> None:
@@ -271,10 +266,9 @@ async def _without_young(
 ) -> tuple[tuple[str, ...], tuple[Finding, ...]]:
     """Return the names without those of pods that `minPodAge` leaves out, and the cause."""
     namespace = resolved.target.namespace
-    try:
-        young = await backend.objects.younger(names, namespace=namespace, seconds=min_age)
-    except BackendError as error:
-        raise failures.of_list(backend.collector, str(resolved.target), PODS, error) from error
+    young = await backend.listed(
+        backend.objects.younger(names, namespace=namespace, seconds=min_age), PODS, resolved.target
+    )
     if not young:
         return names, ()
     cause = missing.too_young(resolved.entry, young, namespace=namespace)
@@ -316,32 +310,48 @@ async def _explain(
 
 
 def _value_list(
-    version: str,
-    metric: str,
-    selector: encoding.Document | None,
-    values: Iterable[tuple[encoding.Document, Value]],
+    version: str, metric: str, selector: encoding.Document | None, values: Iterable[_Described]
 ) -> encoding.Document:
-    """Build a MetricValueList from pairs of object references and values.
+    """Build a MetricValueList.
 
     https://github.com/kubernetes/metrics/tree/master/pkg/apis/custom_metrics
     """
-    v1beta1 = version == "v1beta1"
-    identifier = {"name": metric, "selector": selector}
+    build = _ITEMS[version]
     return {
         "kind": "MetricValueList",
         "apiVersion": API.group_version(version),
         "metadata": {},
-        "items": [
-            {
-                "describedObject": reference,
-                **({"metricName": metric} if v1beta1 else {"metric": identifier}),
-                "timestamp": encoding.timestamp(value.time),
-                "value": quantity.decimal(value.milli),
-                **({"selector": selector} if v1beta1 else {}),
-            }
-            for reference, value in values
-        ],
+        "items": [build(each, metric, selector) for each in values],
     }
+
+
+def _v1beta1(
+    described: _Described, metric: str, selector: encoding.Document | None
+) -> encoding.Document:
+    reference, value = described
+    return {
+        "describedObject": reference,
+        "metricName": metric,
+        "timestamp": encoding.timestamp(value.time),
+        "value": quantity.decimal(value.milli),
+        "selector": selector,
+    }
+
+
+def _v1beta2(
+    described: _Described, metric: str, selector: encoding.Document | None
+) -> encoding.Document:
+    reference, value = described
+    return {
+        "describedObject": reference,
+        "metric": {"name": metric, "selector": selector},
+        "timestamp": encoding.timestamp(value.time),
+        "value": quantity.decimal(value.milli),
+    }
+
+
+_ITEMS = {"v1beta1": _v1beta1, "v1beta2": _v1beta2}
+"""The function of each version that builds an item of its list."""
 
 
 def _object_reference(kind: Kind, *, namespace: str, name: str) -> encoding.Document:

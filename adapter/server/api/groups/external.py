@@ -31,7 +31,6 @@ from rules.query import plan as plans
 from rules.query.aggregate import ExternalValue
 from rules.query.catalog import Catalog, ExternalEntry
 from rules.query.plan import ExternalPlan
-from rules.quoting import shorten
 from rules.selectors.selectors import Selector
 
 API = metrics_apis.EXTERNAL
@@ -83,7 +82,7 @@ async def resolve(info: RequestInfo, backend: Backend) -> Requested:
     if entry is None and backend.fallback is None:
         causes = await backend.why_missing(info, info.resource)
         backend.collector.log_causes(_subject(info), causes)
-        raise _not_found(info.resource, info.namespace, causes)
+        raise _not_found(info, causes)
     if entry is None:
         backend.check_loaded(info)
     options.check_series_selector(selector, "labelSelector")
@@ -135,7 +134,7 @@ async def content(
         causes = await backend.collector.of_plan(backend.inventory, query)
         backend.collector.log_causes(_subject(requested.info), causes)
     if causes and not found.values and backend.errors_for_empty_lists:
-        raise _not_found(requested.info.resource, requested.info.namespace, causes)
+        raise _not_found(requested.info, causes)
     return Content(
         sources=(found.values,),
         items=len(found.values),
@@ -161,7 +160,7 @@ async def _forwarded(info: RequestInfo, backend: Backend, *, deadline: float) ->
         )
         backend.collector.log_causes(_subject(info), causes, error)
         if error.status == _NOT_FOUND:
-            raise _not_found(info.resource, info.namespace, causes) from error
+            raise _not_found(info, causes) from error
         raise errors.internal("unable to fetch metrics", causes) from error
     return Evaluated(values=values)
 
@@ -217,12 +216,7 @@ def _value_list(metric: str, values: Iterable[ExternalValue]) -> encoding.Docume
     }
 
 
-def _not_found(metric: str, namespace: str, causes: Sequence[Finding]) -> ApiError:
+def _not_found(info: RequestInfo, causes: Sequence[Finding]) -> ApiError:
     # The original names a resource only for the namespace `default`.
-    resource = "namespaces" if namespace == "default" else ""
-    return ApiError(
-        404,
-        f"the server could not find the metric {shorten(metric)} for {resource}",
-        reason="NotFound",
-        causes=causes,
-    )
+    described = "namespaces" if info.namespace == "default" else ""
+    return errors.no_metric(info.resource, described, causes)

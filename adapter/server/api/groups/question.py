@@ -22,7 +22,6 @@ from rules.findings import Finding
 from rules.kinds import NAMESPACES, GroupResource, Kind, Kinds
 from rules.names import is_namespace, is_object_name
 from rules.query.catalog import Entry
-from rules.quoting import shorten
 from rules.selectors.selectors import Selector
 
 log = logging.getLogger(__name__)
@@ -100,13 +99,8 @@ def not_found(
 ) -> ApiError:
     """Log `causes` and return the original's 404."""
     backend.collector.log_causes(str(target), causes)
-    subject = f"{target.resource_in_url} {name}" if name else target.resource_in_url
-    return ApiError(
-        404,
-        f"the server could not find the metric {shorten(target.metric)} for {shorten(subject)}",
-        reason="NotFound",
-        causes=causes,
-    )
+    described = f"{target.resource_in_url} {name}" if name else target.resource_in_url
+    return errors.no_metric(target.metric, described, causes)
 
 
 def target_of(info: RequestInfo) -> Target:

@@ -132,23 +132,22 @@ async def content(
 
 async def _objects(info: RequestInfo, kind: GroupResource, backend: Backend) -> tuple[Object, ...]:
     selector, fields = options.of_list(info, group=API.name, kind=kind.resource)
-    try:
-        objects = await backend.objects.objects(kind, namespace=info.namespace, selector=selector)
-    except BackendError as error:
-        raise failures.of_list(
-            backend.collector, _subject(kind, info.namespace), kind, error
-        ) from error
+    objects = await backend.listed(
+        backend.objects.objects(kind, namespace=info.namespace, selector=selector),
+        kind,
+        _subject(kind, info.namespace),
+    )
     if fields:
         objects = tuple(each for each in objects if _has_fields(each, fields))
     return objects
 
 
 async def _object(info: RequestInfo, kind: GroupResource, backend: Backend) -> tuple[Object, ...]:
-    try:
-        found = await backend.objects.object(kind, namespace=info.namespace, name=info.name)
-    except BackendError as error:
-        subject = _subject(kind, info.namespace, info.name)
-        raise failures.of_list(backend.collector, subject, kind, error) from error
+    found = await backend.listed(
+        backend.objects.object(kind, namespace=info.namespace, name=info.name),
+        kind,
+        _subject(kind, info.namespace, info.name),
+    )
     if found is None:
         # Like the original, which names a node in the singular.
         raise _not_found("", "node" if kind == NODES else "pods", info.name)
