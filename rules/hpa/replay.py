@@ -70,14 +70,6 @@ class Sync:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Variant:
-    """Settings to replay."""
-
-    title: str
-    hpa: Autoscaler
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
     """What came of a variant. Times are in seconds."""
 
@@ -109,13 +101,12 @@ class Fit:
 
 def variant(
     hpa: Autoscaler,
-    title: str,
     *,
     target: tuple[int, int] | None = None,
     behavior: Mapping[str, Any] | None = None,
     minimum: int | None = None,
     maximum: int | None = None,
-) -> Variant:
+) -> Autoscaler:
     """Return other settings of an HPA. `target` is the position of a metric and its target.
 
     `behavior` is as in `spec.behavior`. Raises UnreadableError for what the API server refuses.
@@ -138,7 +129,7 @@ def variant(
             f"replicas from {changed.minimum} to {changed.maximum}: the minimum must not be above "
             f"the maximum, and the maximum from 1 to {_MAX_REPLICAS}",
         )
-    return Variant(title=title, hpa=changed)
+    return changed
 
 
 def _rules(behavior: Mapping[str, Any]) -> tuple[ScalingRules, ScalingRules]:
@@ -191,10 +182,10 @@ def startup(history: Sequence[Sync], index: int) -> tuple[float, int] | None:
 
 
 def recorded(
-    hpa: Autoscaler, history: Sequence[Sync], step: float, totals: Sequence[bool] | None = None
+    hpa: Autoscaler, history: Sequence[Sync], *, step: float, totals: Sequence[bool]
 ) -> Result:
     """Return what really was; where replicas are not known, those of the sync before."""
-    tally = _Tally(hpa, step, _loads(hpa) if totals is None else totals)
+    tally = _Tally(hpa, step, totals)
     replicas = history[0].present
     for sync in history:
         replicas = replicas if sync.replicas is None else sync.replicas
@@ -226,21 +217,21 @@ def decisions(hpa: Autoscaler, history: Sequence[Sync]) -> Iterator[int | None]:
 
 
 def simulate(
-    variant: Variant,
+    title: str,
+    hpa: Autoscaler,
     history: Sequence[Sync],
     *,
     startup: float,
-    step: float = SYNC,
-    totals: Sequence[bool] | None = None,
+    step: float,
+    totals: Sequence[bool],
 ) -> Result:
-    """Return what the controller would have done with these settings.
+    """Return what the controller would have done with the settings of `hpa`.
 
     It begins with the replicas that there were, and as a controller that has just started.
     `startup` is the time in seconds until a new pod has a value. `totals` says of each metric
     whether it is the load of all pods together; see `is_load`.
     """
-    hpa, first = variant.hpa, history[0]
-    totals = _loads(hpa) if totals is None else totals
+    first = history[0]
     tally = _Tally(hpa, step, totals)
     current = first.present if first.replicas is None else first.replicas
     memory = _begin(hpa, first.time, current)
@@ -266,7 +257,7 @@ def simulate(
             # The newest pods go first, as a ReplicaSet removes them.
             ready = ready[:desired] + [sync.time + startup] * (desired - current)
             current = desired
-    return tally.result(variant.title)
+    return tally.result(title)
 
 
 def _begin(hpa: Autoscaler, now: float, current: int) -> History:
@@ -386,10 +377,6 @@ def _proposal(
         current=scale.spec,
         tolerances=hpa.tolerances,
     )
-
-
-def _loads(hpa: Autoscaler) -> list[bool]:
-    return [is_load(each) for each in hpa.metrics]
 
 
 def is_load(metric: Metric, workloads: str | None = None) -> bool:

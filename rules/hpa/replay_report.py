@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from rules.hpa.autoscaler import Autoscaler
@@ -114,11 +114,7 @@ def document(replay: Replay) -> dict[str, Any]:
             for each in replay.results
         ],
         "decisions": _runs(replay.decided),
-        "fit": {
-            "equal": replay.fit.equal,
-            "near": replay.fit.near,
-            "different": replay.fit.different,
-        },
+        "fit": asdict(replay.fit),
         "verdict": replay.verdict,
     }
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from rules import quantity
 from rules.errors import QuantityError
+from rules.findings import Finding, State
 from rules.hpa.autoscaler import TOLERANCE, Document
 from rules.hpa.reading import Reply
 from rules.migration.notes import number
@@ -15,24 +15,18 @@ from rules.quoting import shorten
 _MESSAGE = 300
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Difference:
-    """One difference between two answers."""
+def differences(original: Reply, ours: Reply) -> Iterator[Finding]:
+    """Yield the differences between the answers; timestamps and messages may differ.
 
-    text: str
-    matters: bool
-    """False for values so close that an HPA decides the same by default."""
-
-
-def differences(original: Reply, ours: Reply) -> Iterator[Difference]:
-    """Yield the differences between the answers; timestamps and messages may differ."""
+    Values so close that an HPA decides the same by default are a warning, others a failure.
+    """
     try:
         yield from _differences(original, ours)
     except (KeyError, TypeError, AttributeError, QuantityError) as error:
-        yield _different(f"an answer is no list of values: {error}")
+        yield _finding(f"an answer is no list of values: {error}")
 
 
-def _differences(original: Reply, ours: Reply) -> Iterator[Difference]:
+def _differences(original: Reply, ours: Reply) -> Iterator[Finding]:
     before, now = _values(original), _values(ours)
     if not original.failed and not ours.failed:
         yield from _of_values(before, now)
@@ -40,19 +34,19 @@ def _differences(original: Reply, ours: Reply) -> Iterator[Difference]:
         known = original.status == 404 and not ours.failed and not now
         why = f": {number(1)}" if known else ""
         text = f"original {_shown(original, before)}, ours {_shown(ours, now)}{why}"
-        yield Difference(text=text, matters=not known)
+        yield _finding(text, matters=not known)
 
 
-def _of_values(original: Mapping[str, int], ours: Mapping[str, int]) -> Iterator[Difference]:
+def _of_values(original: Mapping[str, int], ours: Mapping[str, int]) -> Iterator[Finding]:
     for key in sorted(original.keys() | ours.keys()):
         if key not in ours:
-            yield _different(f"{key}: {quantity.decimal(original[key])}, not in ours")
+            yield _finding(f"{key}: {quantity.decimal(original[key])}, not in ours")
         elif key not in original:
-            yield _different(f"{key}: {quantity.decimal(ours[key])}, not in the original")
+            yield _finding(f"{key}: {quantity.decimal(ours[key])}, not in the original")
         elif original[key] != ours[key]:
             before, now = original[key], ours[key]
             text = f"{key}: original {quantity.decimal(before)}, ours {quantity.decimal(now)}"
-            yield Difference(text=text, matters=abs(now - before) > TOLERANCE * abs(before))
+            yield _finding(text, matters=abs(now - before) > TOLERANCE * abs(before))
 
 
 def _values(reply: Reply) -> dict[str, int]:
@@ -68,8 +62,8 @@ def _key(item: Document) -> str:
     return "{" + ",".join(f"{key}={labels[key]}" for key in sorted(labels)) + "}"
 
 
-def _different(text: str) -> Difference:
-    return Difference(text=text, matters=True)
+def _finding(text: str, *, matters: bool = True) -> Finding:
+    return Finding(state=State.FAILURE if matters else State.WARNING, fact=text)
 
 
 def _shown(reply: Reply, values: Mapping[str, int]) -> str:

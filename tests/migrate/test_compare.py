@@ -13,6 +13,7 @@ from adapter.cli import program
 from adapter.cli.doctor import comparison
 from adapter.cli.doctor.client import connected
 from rules.errors import UnreadableError
+from rules.findings import State
 from rules.hpa.reading import Reply
 from rules.migration.comparison import differences
 from tests.migrate.test_migrate import CONFIG_MAP, DEPLOYMENT, RULES
@@ -95,7 +96,7 @@ def changed(name, **values):
 
 
 def texts(original, ours):
-    return [(each.text, each.matters) for each in differences(original, ours)]
+    return [(each.fact, each.state is State.FAILURE) for each in differences(original, ours)]
 
 
 @pytest.mark.parametrize("name", VALUES)
@@ -205,7 +206,7 @@ async def test_all_autoscalers_of_a_cluster_are_compared(servers, text):
     ):
         found = await comparison.compare(api, first, second)
 
-    assert list(comparison.lines(found)) == [
+    assert list(map(comparison.line, found)) == [
         f"{PODS_METRIC}: differs: Pod pod-a: original 20500m, ours 30",
         "default/web: External metric queue_len: same",
     ]
@@ -267,7 +268,7 @@ async def test_autoscalers_that_cannot_be_read_are_named(servers):
     ):
         found = await comparison.compare(api, api, second, [gone, old])
 
-    assert list(comparison.lines(found)) == [
+    assert list(map(comparison.line, found)) == [
         "default/web: not compared: none",
         "default/web: not compared: it is not autoscaling/v2",
     ]

@@ -163,12 +163,9 @@ async def _compare(options: _Options) -> int:
         comparison.server(options.ours, api, options.token_file) as ours,
     ):
         compared = await comparison.compare(api, original, ours, hpas)
-    for line in comparison.lines(compared):
-        print(escaped(line))
-    same = all(
-        not each.unknown and not any(d.matters for d in each.differences) for each in compared
-    )
-    return 0 if same else 1
+    for each in compared:
+        print(escaped(comparison.line(each)))
+    return 0 if all(each.state in {State.OK, State.WARNING} for each in compared) else 1
 
 
 def convert(found: Found) -> tuple[dict[str, Any], list[dict[str, Any]], list[Finding]]:

@@ -11,8 +11,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ipaddress
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,24 +25,23 @@ from adapter.clients.credentials import Credentials, ReloadingClientContext, tok
 from adapter.clients.kubernetes import Kube
 from adapter.clients.transport import Transport
 from rules.errors import RulesError, UnreadableError
+from rules.findings import Finding, State, ok, skipped
 from rules.hpa import autoscaler, reading
 from rules.hpa.reading import Request
 from rules.metrics_apis import CUSTOM, EXTERNAL
-from rules.migration.comparison import Difference, differences
+from rules.migration.comparison import differences
 
 _HPAS = "/apis/autoscaling/v2/horizontalpodautoscalers"
 _API_SERVICES = "/apis/apiregistration.k8s.io/v1/apiservices/"
 _QPS, _BURST, _TIMEOUT = 50.0, 100, 20.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Compared:
-    """Result for one metric of an HPA."""
-
-    subject: str
-    differences: tuple[Difference, ...] = ()
-    unknown: str = ""
-    """Why the metric could not be requested; empty if it was."""
+_VERDICTS = {
+    State.OK: "same",
+    State.WARNING: "close",
+    State.FAILURE: "differs",
+    State.SKIPPED: "not compared",
+}
 
 
 @contextlib.asynccontextmanager
@@ -83,7 +82,7 @@ async def server(text: str, api: Client, token: str | None) -> AsyncIterator[Cli
 
 async def compare(
     api: Client, original: Client, ours: Client, hpas: Sequence[Mapping[str, Any]] = ()
-) -> list[Compared]:
+) -> list[Finding]:
     """Compare the metrics of the HPAs, or of all in the cluster. Raises UnreadableError."""
     found = []
     for document in hpas or (await api.run(reading.get(_HPAS)))["items"] or ():
@@ -93,7 +92,7 @@ async def compare(
 
 async def _of_hpa(
     api: Client, original: Client, ours: Client, document: Mapping[str, Any]
-) -> AsyncIterator[Compared]:
+) -> AsyncIterator[Finding]:
     metadata = document["metadata"]
     name = f"{metadata['namespace']}/{metadata['name']}"
     try:
@@ -101,29 +100,24 @@ async def _of_hpa(
         requests = await api.run(reading.requests(hpa))
     except (RulesError, KeyError, TypeError, ValueError, AttributeError) as error:
         reason = str(error) if isinstance(error, UnreadableError) else "it is not autoscaling/v2"
-        yield Compared(subject=name, unknown=reason)
+        yield skipped(name, reason)
         return
     for metric, request in zip(hpa.metrics, requests, strict=True):
         if metric.type in {"Resource", "ContainerResource"}:
             continue
+        subject = f"{name}: {metric}"
         if isinstance(request, UnreadableError):
-            yield Compared(subject=f"{name}: {metric}", unknown=str(request))
+            yield skipped(subject, str(request))
             continue
         # At the same time, because values change.
         one, other = await asyncio.gather(original.reply(request), ours.reply(request))
-        yield Compared(subject=f"{name}: {metric}", differences=tuple(differences(one, other)))
+        for each in [*differences(one, other)] or [ok(subject, "")]:
+            yield replace(each, subject=subject)
 
 
-def lines(found: Iterable[Compared]) -> Iterator[str]:
-    """Yield the report."""
-    for each in found:
-        if each.unknown:
-            yield f"{each.subject}: not compared: {each.unknown}"
-        elif not each.differences:
-            yield f"{each.subject}: same"
-        for difference in each.differences:
-            kind = "differs" if difference.matters else "close"
-            yield f"{each.subject}: {kind}: {difference.text}"
+def line(finding: Finding) -> str:
+    """Return the line of the report about one metric."""
+    return ": ".join(filter(None, (finding.subject, _VERDICTS[finding.state], finding.fact)))
 
 
 async def _registered(text: str, api: Client) -> None:

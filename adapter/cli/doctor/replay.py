@@ -18,7 +18,6 @@ from rules.document.sources import DEFAULT
 from rules.errors import DurationError, QuantityError, UnreadableError
 from rules.hpa import replay, replay_report
 from rules.hpa.autoscaler import Autoscaler, Metric
-from rules.hpa.replay import Variant
 from rules.hpa.replay_report import Replay
 from rules.quoting import counted
 
@@ -55,11 +54,6 @@ class Wanted:
     """Seconds until a new pod has a value."""
     step: float = replay.SYNC
 
-    @property
-    def changes(self) -> bool:
-        """Whether settings beside the target differ."""
-        return (self.behavior, self.minimum, self.maximum) != (None, None, None)
-
 
 async def run(
     client: Client,
@@ -81,15 +75,15 @@ async def run(
         progress=progress,
     )
     try:
-        variants = [Variant(title="present settings", hpa=past.hpa), *_variants(past.hpa, wanted)]
+        variants = [("present settings", past.hpa), *_variants(past.hpa, wanted)]
     except QuantityError as error:
         raise UnreadableError(str(error)) from error
     # In a thread, because a week of one variant takes seconds.
     return await asyncio.to_thread(_replay, past, variants, wanted)
 
 
-def _variants(hpa: Autoscaler, wanted: Wanted) -> Iterator[Variant]:
-    """Yield the variants beside the present settings. Raises UnreadableError, QuantityError."""
+def _variants(hpa: Autoscaler, wanted: Wanted) -> Iterator[tuple[str, Autoscaler]]:
+    """Yield title and settings of the other variants. Raises UnreadableError, QuantityError."""
     vary = functools.partial(
         replay.variant,
         hpa,
@@ -103,8 +97,8 @@ def _variants(hpa: Autoscaler, wanted: Wanted) -> Iterator[Variant]:
         *([f"max {wanted.maximum}"] if wanted.maximum is not None else []),
     ]
     if not wanted.targets:
-        if wanted.changes:
-            yield vary(", ".join(words))
+        if words:
+            yield ", ".join(words), vary()
         return
     if len(wanted.targets) > MAX_TARGETS:
         raise UnreadableError(f"more than {MAX_TARGETS} targets; give fewer")
@@ -114,8 +108,7 @@ def _variants(hpa: Autoscaler, wanted: Wanted) -> Iterator[Variant]:
         value = int(text) if utilization and text.isdecimal() else quantity.milli_value(text)
         if value <= 0:
             raise UnreadableError(f"the target {text} is not above 0")
-        title = ", ".join([f"target {text}", *words])
-        yield vary(title, target=(index, value))
+        yield ", ".join([f"target {text}", *words]), vary(target=(index, value))
 
 
 def _metric(hpa: Autoscaler, name: str) -> int:
@@ -127,13 +120,15 @@ def _metric(hpa: Autoscaler, name: str) -> int:
     return found[0]
 
 
-def _replay(past: Past, variants: Sequence[Variant], wanted: Wanted) -> Replay:
+def _replay(past: Past, variants: Sequence[tuple[str, Autoscaler]], wanted: Wanted) -> Replay:
     starting, note = _startup(past, wanted)
     results = [
-        replay.simulate(each, past.history, startup=starting, step=wanted.step, totals=past.totals)
-        for each in variants
+        replay.simulate(
+            title, hpa, past.history, startup=starting, step=wanted.step, totals=past.totals
+        )
+        for title, hpa in variants
     ]
-    was = replay.recorded(past.hpa, past.history, wanted.step, past.totals)
+    was = replay.recorded(past.hpa, past.history, step=wanted.step, totals=past.totals)
     decided = list(replay.decisions(past.hpa, past.history))
     return Replay(
         hpa=past.hpa,

@@ -8,26 +8,19 @@ import random
 import pytest
 
 from rules.errors import UnreadableError
-from rules.hpa import autoscaler, decision, proposal, replay, replay_report
+from rules.hpa import decision, proposal, replay, replay_report
 from rules.hpa.decision import History
 from rules.hpa.proposal import PodValue
-from rules.hpa.replay import Reading, Sync, Variant
+from rules.hpa.replay import Reading, Sync
 from rules.hpa.replay_report import Replay
 from tests.rules.hpa import documents
 
 START = 1_800_000_000.0
 
 
-def hpa(*metrics, minimum=1, maximum=10, behavior=None):
-    spec = {
-        "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
-        "minReplicas": minimum,
-        "maxReplicas": maximum,
-        "metrics": [*(metrics or [documents.pods_metric("40")])],
-    }
-    if behavior is not None:
-        spec["behavior"] = behavior
-    return autoscaler.autoscaler({"metadata": {"namespace": "n", "name": "h"}, "spec": spec})
+def hpa(*metrics, minimum=1, maximum=10):
+    metrics = metrics or [documents.pods_metric()]
+    return documents.hpa(*metrics, minimum=minimum, maximum=maximum)
 
 
 def past(*loads, pods=4, ceiling=100.0):
@@ -50,8 +43,18 @@ def past(*loads, pods=4, ceiling=100.0):
 
 
 def run(settings, history, startup=0.0, **changes):
-    variant = replay.variant(settings, "v", **changes)
-    return replay.simulate(variant, history, startup=startup)
+    variant = replay.variant(settings, **changes)
+    return replay.simulate(
+        "v", variant, history, startup=startup, step=15.0, totals=totals(variant)
+    )
+
+
+def recorded(settings, history):
+    return replay.recorded(settings, history, step=15.0, totals=totals(settings))
+
+
+def totals(settings):
+    return [replay.is_load(each) for each in settings.metrics]
 
 
 def test_replicas_follow_the_load_up_at_once_and_down_after_the_window():
@@ -118,19 +121,19 @@ def test_behavior_limits_the_speed_and_lengthens_windows():
 )
 def test_behavior_that_the_api_server_refuses_is_refused(behavior, problem):
     with pytest.raises(UnreadableError, match=problem):
-        replay.variant(hpa(), "v", behavior=behavior)
+        replay.variant(hpa(), behavior=behavior)
 
 
 @pytest.mark.parametrize("bounds", [(5, 4), (0, 0), (-1, 3), (1, 10_001)])
 def test_impossible_bounds_are_refused(bounds):
     with pytest.raises(UnreadableError, match="must not be above"):
-        replay.variant(hpa(), "v", minimum=bounds[0], maximum=bounds[1])
+        replay.variant(hpa(), minimum=bounds[0], maximum=bounds[1])
 
 
 def test_a_saturated_past_is_counted_and_no_value_is_above_the_ceiling():
     history = past(*[600] * 4)
 
-    was = replay.recorded(hpa(), history, 15)
+    was = recorded(hpa(), history)
     two = run(hpa(maximum=2, minimum=2), history)
 
     assert (was.saturated, was.above) == (60, 60)
@@ -147,7 +150,7 @@ def test_where_the_replicas_are_not_known_they_were_those_of_the_sync_before():
     known, gap = past(160, 160)
     gap = dataclasses.replace(gap, replicas=None, present=0)
 
-    result = replay.recorded(hpa(), [gap, known, gap, gap], step=15)
+    result = recorded(hpa(), [gap, known, gap, gap])
 
     assert result.replicas == (0, 4, 4, 4)
 
@@ -307,8 +310,8 @@ def report():
     history = past(*[160] * 4, *[320] * 4, *[80] * 400)
     settings = hpa()
     results = [
-        replay.recorded(settings, history, 15),
-        replay.simulate(Variant(title="present settings", hpa=settings), history, startup=0.0),
+        recorded(settings, history),
+        dataclasses.replace(run(settings, history), title="present settings"),
     ]
     decided = list(replay.decisions(settings, history))
     return Replay(
@@ -326,7 +329,7 @@ def test_the_text_has_a_row_and_a_drawing_for_each_variant():
     lines = list(replay_report.lines(report()))
 
     period = "from 2027-01-15 08:00 to 2027-01-15 09:41 UTC"
-    assert lines[0] == f"n/h {period}: 408 syncs, one every 15 s"
+    assert lines[0] == f"default/gpu-hpa {period}: 408 syncs, one every 15 s"
     assert lines[1] == "* History: x"
     assert lines[3].split("  ")[-1] == "largest step"
     assert lines[4].split() == [
