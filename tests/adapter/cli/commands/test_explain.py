@@ -13,7 +13,6 @@ import pytest
 from aiohttp import web
 
 from adapter.cli import program
-from adapter.cli.doctor import client
 from rules.hpa.reading import Reply
 from tests.adapter.server.api.test_causes import EXTERNAL, RULES
 from tests.rules.hpa import test_reading
@@ -88,14 +87,6 @@ def last_line(output: str) -> str:
     return output.splitlines()[-1]
 
 
-async def test_the_verdict_is_the_last_line(run: Run) -> None:
-    code, output = await run("default/pods/*", "util")
-
-    assert code == 1
-    assert output.startswith("metric    util of pods/*\n")
-    assert last_line(output) == f"VERDICT: {EXPLANATION['verdict']}"
-
-
 @pytest.mark.parametrize(
     ("where", "flags", "path"),
     [
@@ -166,17 +157,6 @@ async def test_too_many_at_a_time_is_said(run: Run, api_documents: dict[str, Any
     code, output = await run("default/pods/*", "util")
 
     assert (code, "explains only two requests at a time" in output) == (2, True)
-
-
-async def test_an_hpa_is_explained(run: Run) -> None:
-    code, output = await run("hpa", "default/gpu-hpa")
-
-    assert code == 0
-    assert "  current 63 of 40 (AverageValue), ratio 1.575\n" in output
-    assert last_line(output) == (
-        "VERDICT: default/gpu-hpa scales deployment/serving from 1 to 2 replicas: Pods metric "
-        "duty_cycle_current is 63 of 40. Nothing to do"
-    )
 
 
 async def test_an_hpa_without_a_value_has_the_verdict_of_its_metric(
@@ -268,36 +248,3 @@ async def test_the_text_fits_a_terminal(tmp_path: Path, capsys: pytest.CaptureFi
     assert codes == [0, 1]
     long = [each.split()[0] for each in lines if len(each) > 100]
     assert set(long) <= {"promql", "VERDICT:"}
-
-
-async def test_an_hpa_whose_last_sync_failed_is_no_success(
-    run: Run, api_documents: dict[str, Any]
-) -> None:
-    condition = {
-        "type": "ScalingActive",
-        "status": "False",
-        "reason": "FailedGetPodsMetric",
-        "message": "forbidden",
-    }
-    hpa = api_documents[test_reading.HPA]
-    api_documents[test_reading.HPA] = {**hpa, "status": {"conditions": [condition]}}
-
-    code, output = await run("hpa", "default/gpu-hpa")
-
-    assert (code, "the last sync ended with FailedGetPodsMetric" in output) == (1, True)
-
-
-async def test_an_hpa_whose_metrics_hang_is_explained_soon(
-    run: Run, api_documents: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The explanation of a metric that was not answered would hang, too."""
-    monkeypatch.setattr(client, "_METRIC_TIMEOUT", 0.5)
-    api_documents[test_reading.VALUES] = None  # hangs
-
-    code, output = await run("hpa", "default/gpu-hpa")
-
-    assert code == 1
-    assert last_line(output) == (
-        "VERDICT: default/gpu-hpa keeps 1 replica of deployment/serving: no answer within 4 s: "
-        "Prometheus hangs or is slow. Check its load, and --prometheus-url"
-    )

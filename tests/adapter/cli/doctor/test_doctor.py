@@ -96,8 +96,6 @@ def texts(findings):
 @pytest.mark.parametrize(
     ("name", "document", "state", "words"),
     [
-        (CUSTOM, apiservice(status="True"), State.OK, "is Available"),
-        (CUSTOM, None, State.FAILURE, "does not exist"),
         (EXTERNAL, None, State.OK, "component for this API is not installed"),
         (CUSTOM, apiservice(name="prometheus-adapter"), State.FAILURE, "only one adapter can"),
         (EXTERNAL, apiservice(name="keda"), State.OK, f"belongs to {NAME}/keda, not to"),
@@ -502,11 +500,8 @@ async def test_an_answer_is_judged_by_items_causes_and_warning(answer, state, wo
     ("error", "fact"),
     [
         (errors.Refused("401", status=401), "refuses the credentials (401)"),
-        (errors.Refused("404", status=404), "no Prometheus at this URL"),
         (errors.Unreachable("no route"), "cannot be reached"),
         (errors.NoCredentials("no token"), "there are no credentials for Prometheus"),
-        (errors.TimedOut("30 s"), "does not respond in time"),
-        (errors.Broken("<html>"), "what answers is not Prometheus"),
     ],
 )
 def test_a_prometheus_that_does_not_answer_has_its_cause(error, fact):
