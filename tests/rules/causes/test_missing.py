@@ -114,86 +114,77 @@ CASES = {
     "no rules": (
         inventory(),
         "utilisation",
-        [("NoRule", "no rule is loaded. Set --config to a rules file, or --preset")],
+        ["NoRule: no rule is loaded. Set --config to a rules file, or --preset"],
     ),
     "no rule produces the name": (
         inventory(UTIL, listed=[["gpu_util pod"]]),
         "queue_depth",
-        [("NoRule", "no rule produces a metric named queue_depth (1 loaded). Add a rule, or")],
+        ["NoRule: no rule produces a metric named queue_depth (1 loaded). Add a rule, or"],
     ),
     "no rule and no series produces the name": (
         inventory(UTIL, CONTAINERS, listed=[["gpu_util pod"], ["container_cpu pod"]]),
         "queue_depth",
-        [("NoRule", "(2 loaded, 1 of which name metrics after series). Add a rule")],
+        ["NoRule: (2 loaded, 1 of which name metrics after series). Add a rule"],
     ),
     "a rule that names metrics after series has other series": (
         inventory(CONTAINERS, listed=[["container_cpu pod"]]),
         "container_queue_depth",
-        [("NoRule", "container_queue_depth (1 loaded, 1 of which name metrics after series)")],
+        ["NoRule: container_queue_depth (1 loaded, 1 of which name metrics after series)"],
     ),
     "the name resembles one that is listed": (
         inventory(UTIL, CONTAINERS, listed=[["gpu_util pod ns"], []]),
         "utilization",
-        [("WrongName", "named utilization; did you mean utilisation (of namespaces, pods)?")],
+        ["WrongName: named utilization; did you mean utilisation (of namespaces, pods)?"],
     ),
     "the name resembles one that would be listed": (
         inventory(UTIL, listed=[[]]),
         "utilization",
-        [("WrongName", "named utilization; did you mean utilisation (no series now)?")],
+        ["WrongName: named utilization; did you mean utilisation (no series now)?"],
     ),
     "the name is that of a series": (
         inventory(UTIL, RATES, listed=[["gpu_util pod"], ["jobs_total pod"]]),
         "jobs_total",
         [
             (
-                "WrongName",
-                (
-                    "that is the name of a series, which rules[1] (rules.yaml:13) exposes as "
-                    "jobs_per_second"
-                ),
+                "WrongName: that is the name of a series, which rules[1] (rules.yaml:13) exposes "
+                "as jobs_per_second"
             )
         ],
     ),
     "the name is that of a pinned series": (
         inventory(UTIL, listed=[[]]),
         "gpu_util",
-        [("WrongName", "which rules[0] (rules.yaml:3) exposes as utilisation")],
+        ["WrongName: which rules[0] (rules.yaml:3) exposes as utilisation"],
     ),
     "the metric is an external one": (
         inventory(
             UTIL, external=[UTIL.replace("as: util", "as: queue_util")], listed=[[], ["gpu_util"]]
         ),
         "queue_utilisation",
-        [("WrongName", "named queue_utilisation; it is an external metric (`type: External`")],
+        ["WrongName: named queue_utilisation; it is an external metric (`type: External`"],
     ),
     "no series": (
         inventory(UTIL, listed=[[]]),
         "utilisation",
         [
             (
-                "NoSeries",
-                (
-                    "rules[0] (rules.yaml:3) produces it, but Prometheus had no series of "
-                    '`gpu_util{gpu!=""}` 1m5s ago. Check that the exporter is scraped'
-                ),
+                "NoSeries: rules[0] (rules.yaml:3) produces it, but Prometheus had no series of "
+                '`gpu_util{gpu!=""}` 1m5s ago. Check that the exporter is scraped'
             )
         ],
     ),
     "perhaps no series, perhaps no such name": (
         inventory(CONTAINERS, RATES, listed=[[], []]),
         "container_cpu",
-        [("NoSeries", "rules[0] (rules.yaml:3) may produce it, but Prometheus had no series of")],
+        ["NoSeries: rules[0] (rules.yaml:3) may produce it, but Prometheus had no series of"],
     ),
     "the filters of the rule reject all series": (
         inventory(FILTERED, listed=[["gpu_a pod", "gpu_b pod"]]),
         "filtered",
         [
             (
-                "NoSeries",
-                (
-                    "produces it, but its `seriesFilters` and `name.matches` reject all series of "
-                    '`{job="gpu"}` (gpu_a and 1 more name), listed 1m5s ago'
-                ),
+                "NoSeries: produces it, but its `seriesFilters` and `name.matches` reject all "
+                'series of `{job="gpu"}` (gpu_a and 1 more name), listed 1m5s ago'
             )
         ],
     ),
@@ -202,36 +193,34 @@ CASES = {
         "utilisation",
         [
             (
-                "LabelsMissing",
-                (
-                    "(rules.yaml:3): gpu_util has no label for pods: expected exported_pod, pod; "
-                    "found UUID, node, ns. The metric exists only for namespaces, nodes. Map"
-                ),
+                "LabelsMissing: (rules.yaml:3): gpu_util has no label for pods: expected "
+                "exported_pod, pod; found UUID, node, ns. The metric exists only for namespaces, "
+                "nodes. Map"
             )
         ],
     ),
     "no label at all": (
         inventory(UTIL, listed=[["gpu_util"]]),
         "utilisation",
-        [("LabelsMissing", "expected exported_pod, pod; found none that a rule maps. Map")],
+        ["LabelsMissing: expected exported_pod, pod; found none that a rule maps. Map"],
     ),
     "no label at all, and the rule maps none": (
         inventory(NODES_ALONE, listed=[["power"]]),
         "power",
-        [("LabelsMissing", "`resources` maps none; found none that a rule maps. Map")],
+        ["LabelsMissing: `resources` maps none; found none that a rule maps. Map"],
     ),
     "labels missing that a template maps": (
         inventory(CONTAINERS, listed=[["container_a id", "container_a2 id"]]),
         "container_a",
-        [("LabelsMissing", "container_a has no label for pods: expected pod; found id. Map")],
+        ["LabelsMissing: container_a has no label for pods: expected pod; found id. Map"],
     ),
     "the rule maps other resources": (
         inventory(NODES_ALONE, listed=[["power node"]]),
         "power",
         [
             (
-                "OtherResource",
-                "provides the metric only for nodes. Request it for these, or map a label",
+                "OtherResource: provides the metric only for nodes. Request it for these, or map "
+                "a label"
             )
         ],
     ),
@@ -240,28 +229,25 @@ CASES = {
         "utilisation",
         [
             (
-                "RelistFailed",
-                (
-                    'produces it, but the last relist of `gpu_util{gpu!=""}` failed (last success: '
-                    "1m5s ago). The adapter's log has the error"
-                ),
+                'RelistFailed: produces it, but the last relist of `gpu_util{gpu!=""}` failed '
+                "(last success: 1m5s ago). The adapter's log has the error"
             )
         ],
     ),
     "the relist never worked": (
         inventory(UTIL, listed=[None], statuses=[NEVER]),
         "utilisation",
-        [("RelistFailed", "failed (last success: never). The adapter's log")],
+        ["RelistFailed: failed (last success: never). The adapter's log"],
     ),
     "not listed yet": (
         inventory(UTIL, listed=[None], statuses=[STARTED]),
         "utilisation",
-        [("NotListedYet", "produces it, but its first relist has not finished")],
+        ["NotListedYet: produces it, but its first relist has not finished"],
     ),
     "a failed relist does not hide a wrong name": (
         inventory(UTIL, CONTAINERS, listed=[["gpu_util pod"], None], statuses=[GOOD, NEVER]),
         "gpu_utl",
-        [("NoRule", "named gpu_utl (2 loaded, 1 of which")],
+        ["NoRule: named gpu_utl (2 loaded, 1 of which"],
     ),
     "the cause closest to a sample comes first": (
         inventory(
@@ -274,10 +260,10 @@ CASES = {
         ),
         "utilisation",
         [
-            ("LabelsMissing", "rules[3]"),
-            ("OtherResource", "rules[1]"),
-            ("RelistFailed", "rules[2]"),
-            ("NoSeries", "rules[0]"),
+            "LabelsMissing: rules[3]",
+            "OtherResource: rules[1]",
+            "RelistFailed: rules[2]",
+            "NoSeries: rules[0]",
         ],
     ),
     "the metric appeared meanwhile": (
@@ -296,35 +282,26 @@ CASES = {
 INSTALL = "Correct the resource, or install its CustomResourceDefinition"
 
 
-@pytest.mark.parametrize(("known", "metric", "expected"), CASES.values(), ids=CASES)
-def test_the_causes_of_a_missing_custom_metric(known, metric, expected):
-    causes = missing.of_metric(known, metric, PODS, {})
-
-    assert [cause.reason for cause in causes] == [reason for reason, _ in expected]
-    for cause, (_, part) in zip(causes, expected, strict=True):
-        assert part in cause.sentence
-
-
 EXTERNAL = {
     "no external rules": (
         inventory(UTIL, listed=[["gpu_util pod"]]),
         "queue",
-        [("NoRule", "1 rule for custom metrics, but none for external ones is loaded. Add rules")],
+        ["NoRule: 1 rule for custom metrics, but none for external ones is loaded. Add rules"],
     ),
     "no series": (
         inventory(external=[UTIL], listed=[[]]),
         "utilisation",
-        [("NoSeries", "externalRules[0] (rules.yaml:3) produces it, but Prometheus had no series")],
+        ["NoSeries: externalRules[0] (rules.yaml:3) produces it, but Prometheus had no series"],
     ),
     "wrong name": (
         inventory(external=[UTIL], listed=[["gpu_util"]]),
         "utilization",
-        [("WrongName", "no external rule produces a metric named utilization; did you mean")],
+        ["WrongName: no external rule produces a metric named utilization; did you mean"],
     ),
     "a custom metric": (
         inventory(UTIL, external=[RATES], listed=[["gpu_util pod node"], []]),
         "utilisation",
-        [("WrongName", "named utilisation; it is a custom metric of nodes, pods")],
+        ["WrongName: named utilisation; it is a custom metric of nodes, pods"],
     ),
     "the metric appeared meanwhile": (
         inventory(external=[UTIL], listed=[["gpu_util"]]),
@@ -334,44 +311,52 @@ EXTERNAL = {
     "no series, requested in lower case": (
         inventory(external=[UPPER], listed=[[]]),
         "dcgm_fi_dev_gpu_util",
-        [("NoSeries", "externalRules[0] (rules.yaml:3) may produce it, but Prometheus had no")],
+        ["NoSeries: externalRules[0] (rules.yaml:3) may produce it, but Prometheus had no"],
     ),
     "no series of a name in upper case": (
         inventory(external=[UTIL.replace("utilisation", "GPU_Busy")], listed=[[]]),
         "gpu_busy",
-        [("NoSeries", "externalRules[0] (rules.yaml:3) produces it, but Prometheus had no series")],
+        ["NoSeries: externalRules[0] (rules.yaml:3) produces it, but Prometheus had no series"],
     ),
     "the name of a series in upper case": (
         inventory(external=[UPPER + "name: {as: busy}"], listed=[["DCGM_FI_DEV_GPU_UTIL"]]),
         "dcgm_fi_dev_gpu_util",
         [
             (
-                "WrongName",
-                "the name of a series, which externalRules[0] (rules.yaml:3) exposes as busy",
+                "WrongName: the name of a series, which externalRules[0] (rules.yaml:3) exposes "
+                "as busy"
             )
         ],
     ),
     "a wrong name of one in upper case": (
         inventory(external=[UPPER], listed=[["DCGM_FI_DEV_GPU_UTIL"]]),
         "dcgm_fi_gpu_util",
-        [("WrongName", "named dcgm_fi_gpu_util; did you mean DCGM_FI_DEV_GPU_UTIL?")],
+        ["WrongName: named dcgm_fi_gpu_util; did you mean DCGM_FI_DEV_GPU_UTIL?"],
     ),
     "a custom metric in upper case": (
         inventory(
             CONTAINERS.replace("container_", "C_"), external=[RATES], listed=[["C_a pod"], []]
         ),
         "c_a",
-        [("WrongName", "named c_a; C_a is a custom metric of pods")],
+        ["WrongName: named c_a; C_a is a custom metric of pods"],
     ),
 }
 
 
-@pytest.mark.parametrize(("known", "metric", "expected"), EXTERNAL.values(), ids=EXTERNAL)
-def test_the_causes_of_a_missing_external_metric(known, metric, expected):
-    causes = missing.of_metric(known, metric, None, {})
+@pytest.mark.parametrize(
+    ("resource", "known", "metric", "expected"),
+    [
+        pytest.param(resource, *case, id=name)
+        for resource, cases in ((PODS, CASES), (None, EXTERNAL))
+        for name, case in cases.items()
+    ],
+)
+def test_the_causes_of_a_missing_metric(resource, known, metric, expected):
+    causes = missing.of_metric(known, metric, resource, {})
 
-    assert [cause.reason for cause in causes] == [reason for reason, _ in expected]
-    for cause, (_, part) in zip(causes, expected, strict=True):
+    parts = [each.partition(": ") for each in expected]
+    assert [cause.reason for cause in causes] == [reason for reason, _, _ in parts]
+    for cause, (_, _, part) in zip(causes, parts, strict=True):
         assert part in cause.sentence
 
 
