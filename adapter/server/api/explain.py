@@ -7,13 +7,13 @@ that it shows are the evidence from which the causes follow.
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from adapter import bounds, errors
-from adapter.cache import LRUCache
 from adapter.server.api.groups import custom, external, question
 from adapter.server.api.groups.backend import Backend
 from adapter.server.api.groups.group import AnyGroup, Content
@@ -71,24 +71,17 @@ class Explainer:
 
     def __init__(self) -> None:
         self._slots = MaxInFlight(_AT_ONCE)
-        self._slots_of_teams: LRUCache[str, MaxInFlight] = LRUCache(bounds.TEAMS.size)
+        self._slots_of = functools.lru_cache(bounds.TEAMS.size)(lambda _: MaxInFlight(_AT_ONCE))
 
     async def answer(
         self, group: AnyGroup, info: RequestInfo, backend: Backend, *, deadline: float
     ) -> Answer:
         """Return the explanation as JSON. Raises ApiError for requests that are not valid."""
         deadline = min(deadline, asyncio.get_running_loop().time() + _ANSWER_TIMEOUT)
-        with self._slots_of(backend, info.namespace):
+        of_team = backend.generation.catalog.cluster is not None
+        with self._slots_of(info.namespace) if of_team else self._slots:
             document = await _explain(group, info, backend, deadline)
         return Answer(body=encoding.encode(document, pretty=info.pretty is not False))
-
-    def _slots_of(self, backend: Backend, namespace: str) -> MaxInFlight:
-        if backend.generation.catalog.cluster is None:
-            return self._slots
-        if (slots := self._slots_of_teams.get(namespace)) is None:
-            slots = MaxInFlight(_AT_ONCE)
-            self._slots_of_teams.set(namespace, slots)
-        return slots
 
 
 async def _explain(

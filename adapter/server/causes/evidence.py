@@ -7,6 +7,7 @@ and to the log.
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import time
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
@@ -15,7 +16,7 @@ from typing import Any
 
 from adapter import bounds, errors
 from adapter.background import gather_or_cancel
-from adapter.cache import LRUCache, SingleFlightCache
+from adapter.cache import SingleFlightCache
 from adapter.clients import reachability
 from adapter.clients.prometheus_result import QueryResult
 from adapter.clients.rate_limit import TokenBucket
@@ -29,7 +30,7 @@ from rules.exporters import detect, generations
 from rules.findings import Finding
 from rules.query.aggregate import Sample
 from rules.query.plan import ExternalPlan, Plan
-from rules.ruleset import CompiledRule, Team
+from rules.ruleset import CompiledRule
 
 log = logging.getLogger(__name__)
 
@@ -79,8 +80,9 @@ class Probes:
         self._query = query
         self._detection = detection
         self._now = now
-        self._buckets: LRUCache[Team | None, TokenBucket] = LRUCache(bounds.TEAMS.size)
-        self._clock = clock
+        self._bucket = functools.lru_cache(bounds.TEAMS.size)(
+            lambda _team: TokenBucket(_PER_SECOND, _BURST, clock=clock)
+        )
         self._causes: SingleFlightCache[_Subject, _Found] = SingleFlightCache(
             ttl=lambda *_: _TTL,
             max_size=bounds.CAUSES.size,
@@ -159,12 +161,6 @@ class Probes:
                 return old
         return await self._causes.find(key, load) if known is None else known
 
-    def _bucket(self, team: Team | None) -> TokenBucket:
-        if (bucket := self._buckets.get(team)) is None:
-            bucket = TokenBucket(_PER_SECOND, _BURST, clock=self._clock)
-            self._buckets.set(team, bucket)
-        return bucket
-
     async def _diagnose(self, plan: Plan | ExternalPlan, presets: frozenset[str]) -> _Found:
         return _of_evidence(await _of_steps(plan, lambda each: self._of_no_value(each, presets)))
 
@@ -180,7 +176,7 @@ class Probes:
         first, error = await self._run(question.rule, queries)
         further = questions.further(question, first)
         second, _ = await self._run(question.rule, further)
-        results, now = self._plausible({**first, **second}), self._now()
+        results, now = {**first, **second}, self._now()
         others = tuple[Finding, ...]()
         if "every" in results and not results["every"] and not ended.is_down(results):
             others = await self._other_exporters(question.rule, presets)
@@ -196,7 +192,7 @@ class Probes:
     async def _find_ended(self, rule: CompiledRule, presets: frozenset[str]) -> _Found:
         selector = promql.in_expression(rule.config.series_query)
         queries = {**ended.series(selector), **ended.native(rule)}
-        results = self._plausible((await self._run(rule, queries))[0])
+        results, _ = await self._run(rule, queries)
         cause = ended.of_rule(rule, results, self._now())
         past = () if cause is None else (cause,)
         others = await self._other_exporters(rule, presets)
@@ -209,7 +205,8 @@ class Probes:
     ) -> tuple[Results, str]:
         """Return the results of those queries that succeed in time, by key.
 
-        With them, why that of the key `answer` failed, or that its response is partial.
+        With them, why that of the key `answer` failed, or that its response is partial. Where
+        nothing is scraped on purpose, nothing follows from having no targets.
         """
         query = self._query(rule)
         results: dict[str, Sequence[Sample]] = {}
@@ -230,14 +227,14 @@ class Probes:
 
         try:
             async with asyncio.timeout(timeout):
-                await gather_or_cancel(run(key, text) for key, text in queries.items())
+                await gather_or_cancel(
+                    run(key, text)
+                    for key, text in queries.items()
+                    if self._scrapes or key != "scraped"
+                )
         except TimeoutError:
             log.info("the queries for the cause took longer than %g s", timeout)
         return results, problems.get("answer", "Prometheus did not answer in time")
-
-    def _plausible(self, results: Results) -> Results:
-        """Return the results without those about targets if Prometheus scrapes none on purpose."""
-        return {key: each for key, each in results.items() if self._scrapes or key != "scraped"}
 
     async def _other_exporters(
         self, rule: CompiledRule, presets: frozenset[str]

@@ -1,6 +1,4 @@
-"""Print what `check` says about configurations of the public, and what a live server answers.
-
-Usage: python -m tests.rules.lint.configurations
+"""What `check` says about configurations of the public, and what that predicts.
 
 The files are in the folder `configurations`: the constructs of public files in our own words, with
 our own names. `sources.json` has the repository and the path of each public file. Files that no
@@ -9,13 +7,10 @@ public file stands for are listed under `own`.
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import json
-import logging
-import tempfile
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,9 +22,8 @@ from rules.findings import Finding
 from rules.kinds import Kinds
 from rules.lint import check
 from rules.ruleset import CompiledRule, RuleSet
-from tests.rules.lint import live, series
+from tests.rules.lint import series
 from tests.rules.lint.live import Observed
-from tools.real import prometheus
 from tools.real.prometheus import Client
 
 FOLDER = Path(__file__).with_name("configurations")
@@ -132,37 +126,3 @@ def remarkable(found: Observed) -> set[str]:
     """Return what explains a warning, but is no fault without one: most patterns reject names."""
     fewer = {"fewer metrics than series"} if found.metrics < found.series else set()
     return fewer | ({"broad"} if found.series > _BROAD else set())
-
-
-def _origin(name: str) -> str:
-    source = SOURCES["public"].get(name)
-    return f"{source['repository']} {source['path']}" if source else "own"
-
-
-def _lines(name: str, config: Checked, found: Sequence[Observed]) -> Iterable[str]:
-    yield f"{name} ({_origin(name)})"
-    for problem in config.problems:
-        yield f"  check: {problem.where.path or 'file'}: {problem.fact}"
-    if config.rules is None:
-        yield "  live: does not start"
-    for rule, each in zip(config.every_rule, found, strict=True):
-        answers = ", ".join(f"{resource}: {answer}" for resource, answer in each.answers.items())
-        leaks = "; other namespaces get it, too" if each.leaks else ""
-        yield f"  live: {rule.config.where.path}: {answers or 'not listed'}{leaks}"
-
-
-def main() -> None:
-    """Print the table."""
-    logging.disable()
-    every = {name: checked(name) for name in NAMES}
-    with tempfile.TemporaryDirectory() as folder, prometheus.run(Path(folder)) as server:
-        write_series(server, (each.rules for each in every.values() if each.rules))
-        for name, config in every.items():
-            found: Sequence[Observed] = ()
-            if config.rules is not None:
-                found, _ = asyncio.run(live.observe(config.rules, server.url, Path(folder)))
-            print("\n".join(_lines(name, config, found)))
-
-
-if __name__ == "__main__":
-    main()

@@ -1,7 +1,4 @@
-"""Configurations as people have them: `check` says what a live server then does, and no more.
-
-`python -m tests.rules.lint.configurations` prints both.
-"""
+"""Configurations as people have them: `check` says what a live server then does, and no more."""
 
 from __future__ import annotations
 
