@@ -22,7 +22,7 @@ PODS = "{overrides: {namespace: {resource: namespace}, pod: {resource: pod}}}"
 QUERY = "sum(<<.Series>>{<<.LabelMatchers>>}) by (<<.GroupBy>>)"
 
 Report = tuple[int, list[str], list[str]]
-"""The exit code, the lines about the rule, and the warnings."""
+"""The exit code, the lines about the rules, and the warnings."""
 Check = Callable[..., Report]
 
 
@@ -57,6 +57,13 @@ def server(real_servers: None, tmp_path_factory: pytest.TempPathFactory) -> Iter
             'requests_total_sum{namespace="default",pod="a"} 1',
             'queue_depth{queue="x"} 7',
             'queue_depth{queue="y"} 8',
+            *(
+                f'used{{ns="{namespace}",pod="{pod}",container="{container}",cpu="{cpu}"}} 1'
+                for namespace, pod in (("a", "x"), ("a", "y"), ("b", "x"))
+                for container in ("main", "side")
+                for cpu in (0, 1)
+            ),
+            'used{node="n1"} 7',
         )
         prometheus.wait_for(lambda: running.query(EXPOSED), "the exporter is scraped")
         yield running
@@ -65,26 +72,34 @@ def server(real_servers: None, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 
 @pytest.fixture
-def check(
+def check_file(
     server: Prometheus,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> Check:
-    """Check one rule, and `more` rules."""
+    """Check a file of rules."""
     monkeypatch.chdir(tmp_path)
 
-    def run(
-        section: str = "rules", more: str = "", **keys: str
-    ) -> tuple[int, list[str], list[str]]:
-        keys = {"seriesQuery": "gpu_util", "resources": PODS, "metricsQuery": f"'{QUERY}'"} | keys
-        rule = ", ".join(f"{key}: {value}" for key, value in keys.items())
-        Path("f.yaml").write_text(f"{section}:\n- {{{rule}}}\n{more}")
+    def run(text: str) -> Report:
+        Path("f.yaml").write_text(text)
         code = program.main(["check", "f.yaml", f"--prometheus-url={server.url}"])
         *lines, _ = capsys.readouterr().out.splitlines()
         warnings = [each for each in lines if "warning: " in each]
         others = [each for each in lines if "warning: " not in each and "note: " not in each]
         return code, others, warnings
+
+    return run
+
+
+@pytest.fixture
+def check(check_file: Check) -> Check:
+    """Check one rule, and `more` rules."""
+
+    def run(section: str = "rules", more: str = "", **keys: str) -> Report:
+        keys = {"seriesQuery": "gpu_util", "resources": PODS, "metricsQuery": f"'{QUERY}'"} | keys
+        rule = ", ".join(f"{key}: {value}" for key, value in keys.items())
+        return check_file(f"{section}:\n- {{{rule}}}\n{more}")
 
     return run
 
@@ -271,3 +286,55 @@ def test_a_percentage_that_is_a_share_of_one_gives_a_warning(check: Check) -> No
     (warning,) = check(seriesQuery="share_percent")[2]
 
     assert "returns at most 450m of share_percent of pods, less than 1 %. If the" in warning
+
+
+USED = QUERY.replace("<<.Series>>", "used")
+
+
+@pytest.fixture
+def check_usage(check_file: Check) -> Check:
+    """Check `resourceRules`, of which one has `query` for containers."""
+
+    def run(query: str = USED) -> Report:
+        labels = (
+            "{overrides: {ns: {resource: namespace}, pod: {resource: pod}, node: {resource: node}}}"
+        )
+        rest = f"nodeQuery: '{USED}', resources: {labels}, containerLabel: container"
+        return check_file(
+            "resourceRules:\n"
+            f"  cpu: {{containerQuery: '{query}', {rest}}}\n"
+            f"  memory: {{containerQuery: '{USED}', {rest}}}\n"
+            "  window: 1m\n"
+        )
+
+    return run
+
+
+def test_each_query_of_usage_tells_how_many_objects_it_returns(check_usage: Check) -> None:
+    code, lines, warnings = check_usage()
+
+    assert (code, warnings) == (0, [])
+    assert [re.sub(r"\d+ ms$", "T ms", line) for line in lines] == [
+        f"resourceRules.{resource}.{key} (f.yaml:{line}): {counts}, T ms"
+        for line, resource in ((2, "cpu"), (3, "memory"))
+        for key, counts in (("containerQuery", "6 containers of 3 pods"), ("nodeQuery", "1 node"))
+    ]
+
+
+@pytest.mark.parametrize(
+    ("query", "warning"),
+    [
+        (QUERY.replace("<<.Series>>", "none"), "returns nothing: Prometheus has no such series"),
+        ("used{<<.LabelMatchers>>}", "returns up to 2 samples for one container, whose average"),
+        ("sum(used{<<.LabelMatchers>>}) by (ns)", "returns 2 samples, none of which has the label"),
+        (USED.replace("used", "nofunction(used") + ")", "fails: "),
+    ],
+)
+def test_a_query_of_usage_that_cannot_answer_is_a_warning(
+    check_usage: Check, query: str, warning: str
+) -> None:
+    _, _, warnings = check_usage(query)
+
+    assert any(
+        ": warning: resourceRules.cpu.containerQuery: " + warning in each for each in warnings
+    )
