@@ -96,7 +96,7 @@ def predictions(problems: Iterable[Finding]) -> list[set[str]]:
 def write_series(
     server: Client, every: Iterable[RuleSet], *, at: float | None = None, before: int = 60
 ) -> int:
-    """Write the series of all configurations, with samples until a minute after `at`.
+    """Write the series of all configurations, with samples until five minutes after `at`.
 
     Returns how many series there are. `at` is by default now, `before` is for
     how many seconds before it there are samples.
@@ -104,7 +104,7 @@ def write_series(
     kinds = Kinds.builtin()
     labels = {tuple(sorted(each.items())) for rules in every for each in series.of(rules, kinds)}
     begin = (time.time() if at is None else at) - before
-    for second in range(0, before + 60, 2):  # some queries compute a rate over five seconds
+    for second in range(0, before + 300, 2):  # some queries compute a rate over five seconds
         server.write(((dict(each), second + 1.0) for each in labels), at=begin + second)
     return len(labels)
 
