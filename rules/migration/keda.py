@@ -469,7 +469,8 @@ def _prometheus(found: _Reader, metadata: _Reader) -> Prometheus:
     if math.isfinite(threshold) and not 0.001 <= round(threshold, 3) < _MAX_TARGET:
         message = f"{metadata.text('threshold')} is not positive in thousandths, or too large"
         metadata.refuse("threshold", f"{message}: the API server refuses the HPA")
-    modes = [each.strip() for each in _either(metadata, "authModes", "authMode").split(",")]
+    authentication = metadata.text("authModes").strip() or metadata.text("authMode")
+    modes = [each.strip() for each in authentication.strip().split(",")]
     if modes != [""] and not set(modes) <= set(_MODES):
         metadata.refuse("authModes", f"must be some of {', '.join(_MODES)}")
     if sum(each in _ONE_OF_MODES for each in modes) > 1:
@@ -496,10 +497,6 @@ def _server(metadata: _Reader) -> Server:
         parameters="&".join(parameters),
         headers=tuple(sorted(metadata.pairs("customHeaders"))),
     )
-
-
-def _either(metadata: _Reader, *keys: str) -> str:
-    return next((text for key in keys if (text := metadata.text(key).strip())), "")
 
 
 def _check_timeout(metadata: _Reader) -> None:

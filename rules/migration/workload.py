@@ -90,7 +90,8 @@ def convert(
     for name, value, node in _flags(found.arguments):
         text = f"--{name}={value}" if value is not None else f"--{name}"
         if name in _FLAGS:
-            values[_FLAGS[name]] = _number(value or "")
+            number = value or ""
+            values[_FLAGS[name]] = int(number) if number.isdecimal() else number
             notes.same(text, node, _FLAGS[name])
         elif name == "prometheus-url":
             values["prometheus"] = {"url": value, "port": "", "path": ""}
@@ -216,7 +217,3 @@ def _sections(part: RulesPart, values: dict[str, Any], notes: Notes) -> None:
         else:
             external = section == "externalRules"
             chart.about_rules(entry.value, section, notes, external=external)
-
-
-def _number(text: str) -> int | str:
-    return int(text) if text.isdecimal() else text

@@ -198,7 +198,10 @@ async def _start(options: _Simulation, program: Path, stack: contextlib.AsyncExi
         )
     )
     # The first relist must find the series, else discovery is empty until the next one.
-    await _wait_until(f"{prometheus_url}/api/v1/query?query=sum(up)", _scraped(len(pages)))
+    await _wait_until(
+        f"{prometheus_url}/api/v1/query?query=sum(up)",
+        lambda sums: [e["value"][1] for e in sums["data"]["result"]] == [str(len(pages))],
+    )
     objects = folder / "objects.yaml"
     objects.write_text(json.dumps(fleet.objects()), encoding="utf-8")
     flags = [
@@ -261,11 +264,6 @@ async def _serve(
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
     return int(runner.addresses[0][1])
-
-
-def _scraped(targets: int) -> Callable[[Any], bool]:
-    """Return a condition on the result of `sum(up)`: every target was scraped."""
-    return lambda sums: [each["value"][1] for each in sums["data"]["result"]] == [str(targets)]
 
 
 async def _wait_until(url: str, condition: Callable[[Any], bool]) -> None:

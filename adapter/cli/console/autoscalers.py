@@ -190,21 +190,18 @@ class Autoscalers:
         except UnreadableError as error:
             found = failure("scale", str(error), cure=error.cure or reading.DOCTOR)
             return Look(at=self._clock(), findings=(found,))
-        stamps, findings = [], []
+        stamps: list[float | None] = []
+        findings: list[Finding | None] = []
         for metric, request in zip(hpa.metrics, requests, strict=True):
-            stamp, finding = await self._request(str(metric), request)
-            stamps.append(stamp)
-            findings += [finding] if finding is not None else []
-        return Look(at=self._clock(), stamps=tuple(stamps), findings=tuple(findings))
-
-    async def _request(
-        self, name: str, request: Request | UnreadableError
-    ) -> tuple[float | None, Finding | None]:
-        """Return the time of the oldest value of a metric, and what is wrong with the answer."""
-        if isinstance(request, UnreadableError):
-            return None, failure(name, str(request), cure=request.cure or reading.DOCTOR)
-        reply = await client.send(self._kube, request)
-        return _oldest(reply), report.judge(name, request, reply, reading.DOCTOR)
+            if isinstance(request, UnreadableError):
+                cure = request.cure or reading.DOCTOR
+                stamps.append(None)
+                findings.append(failure(str(metric), str(request), cure=cure))
+            else:
+                reply = await client.send(self._kube, request)
+                stamps.append(_oldest(reply))
+                findings.append(report.judge(str(metric), request, reply, reading.DOCTOR))
+        return Look(at=self._clock(), stamps=tuple(stamps), findings=tuple(filter(None, findings)))
 
     async def _kept_reply(self, request: Request) -> Reply:
         kept = self._scales.get(request.path)
