@@ -18,9 +18,36 @@ CASES: Mapping[str, Mapping[str, Any]] = {each["id"]: each for each in DOCUMENT[
 STAND_INS: Sequence[Mapping[str, str]] = DOCUMENT["stand_ins"]
 SERIES: Sequence[str] = DOCUMENT["series"]
 DEFAULT = DOCUMENT["prometheus"]
+SERVER = "http://prometheus.monitoring:9090"
+_KEYS = {
+    "AverageValue": "averageValue",
+    "Value": "value",
+    "Utilization": "averageUtilization",
+}
 _LINE = re.compile(
     r"(?P<file>[^:]+):(?P<line>\d+): (?P<verdict>same|differs|left out): (?P<text>.*)"
 )
+
+
+def scaled(name: str = "web", *, triggers: Sequence[Any] = (), **spec: Any) -> dict[str, Any]:
+    """Return a ScaledObject in the namespace shop, with one trigger unless others are given."""
+    return {
+        "apiVersion": "keda.sh/v1alpha1",
+        "kind": "ScaledObject",
+        "metadata": {"name": name, "namespace": "shop"},
+        "spec": {
+            "scaleTargetRef": {"name": name},
+            "minReplicaCount": 1,
+            "triggers": [*triggers] or [trigger()],
+            **spec,
+        },
+    }
+
+
+def trigger(**metadata: str) -> dict[str, Any]:
+    """Return a trigger of Prometheus."""
+    first = {"serverAddress": SERVER, "query": "sum(x)", "threshold": "5"}
+    return {"type": "prometheus", "metadata": first | metadata}
 
 
 def migrated(case: Mapping[str, Any]) -> Run:
@@ -89,10 +116,6 @@ def _of_output(expected: Mapping[str, Any], done: Run) -> Iterator[str]:
         yield "two HPAs have one name"
 
 
-def _target(hpa: Mapping[str, Any]) -> tuple[str, dict[str, str]]:
-    return hpa["metadata"]["namespace"], hpa["spec"]["scaleTargetRef"]
-
-
 def _of_hpa(
     wanted: Mapping[str, Any], found: Mapping[str, Any], rules_of: Mapping[str, Any], done: Run
 ) -> Iterator[str]:
@@ -119,10 +142,10 @@ def _of_metric(
 ) -> Iterator[str]:
     source = found[wanted["type"][0].lower() + wanted["type"][1:]]
     target = source["target"]
-    value = {k: v for k, v in target.items() if k != "type"}
-    (number,) = value.values()
-    same = quantity.milli_value(str(number)) == quantity.milli_value(wanted["target"]["value"])
-    if target["type"] != wanted["target"]["type"] or not same:
+    kind = wanted["target"]["type"]
+    number = str(target.get(_KEYS[kind], "0"))
+    same = quantity.milli_value(number) == quantity.milli_value(wanted["target"]["value"])
+    if target["type"] != kind or len(target) != 2 or not same:
         yield f"target {target}"
     if wanted["type"] != "External":
         if source["name"] != wanted["name"] or source.get("container") != wanted.get("container"):

@@ -9,8 +9,8 @@ from adapter.cli.commands import migrate
 from rules.migration import lines
 from tests.migrate import keda
 from tests.migrate.golden import run, run_files
+from tests.migrate.keda import SERVER, scaled, trigger
 
-SERVER = "http://prometheus.monitoring:9090"
 EVERYTHING = """
 apiVersion: keda.sh/v1alpha1
 kind: ScaledObject
@@ -77,26 +77,6 @@ spec:
   - {type: cron, metadata: {timezone: UTC, start: 0 8 * * *, end: 0 9 * * *, desiredReplicas: "4"}}
 status: {hpaName: keda-hpa-web}
 """
-
-
-def scaled(name="web", namespace="shop", triggers=None, **spec):
-    metadata = {"serverAddress": SERVER, "query": "sum(x)", "threshold": "5"}
-    return {
-        "apiVersion": "keda.sh/v1alpha1",
-        "kind": "ScaledObject",
-        "metadata": {"name": name, "namespace": namespace},
-        "spec": {
-            "scaleTargetRef": {"name": name},
-            "minReplicaCount": 1,
-            "triggers": triggers or [{"type": "prometheus", "metadata": metadata}],
-            **spec,
-        },
-    }
-
-
-def trigger(**metadata):
-    first = {"serverAddress": SERVER, "query": "sum(x)", "threshold": "5"}
-    return {"type": "prometheus", "metadata": first | metadata}
 
 
 def autoscaler(name="other", target="web", **metadata):

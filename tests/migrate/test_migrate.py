@@ -8,9 +8,11 @@ import pytest
 import yaml
 
 from adapter.cli import program
+from adapter.cli.commands import migrate
 from rules.hpa.reading import Reply
-from rules.migration import chart, cluster
+from rules.migration import chart
 from tests.migrate.golden import FOLDER, RELEASES, SCALED, SOURCES, inputs, run, run_files
+from tests.migrate.keda import scaled, trigger
 
 INPUTS = inputs()
 VALUES = {
@@ -102,20 +104,6 @@ def says(report, verdict, subject):
     return [line.partition(wanted)[2].lstrip(": ") for line in report if wanted in line]
 
 
-def scaled(*triggers, **spec):
-    return {
-        "apiVersion": "keda.sh/v1alpha1",
-        "kind": "ScaledObject",
-        "metadata": {"name": "web", "namespace": "shop"},
-        "spec": {"scaleTargetRef": {"name": "web"}, "triggers": triggers, **spec},
-    }
-
-
-def prometheus(query="sum(up)", threshold="5", **metadata):
-    metadata = {"serverAddress": "http://p:80", "query": query, "threshold": threshold, **metadata}
-    return {"type": "prometheus", "metadata": metadata}
-
-
 @pytest.mark.parametrize("name", INPUTS)
 def test_output_for_public_files(name):
     done = run(INPUTS[name])
@@ -203,9 +191,8 @@ def test_rules_alone_need_a_url(text):
 
 
 def test_rules_of_scaled_objects_beside_a_config_map_that_is_not_among_the_files_are_named():
-    done = migrated(
-        DEPLOYMENT, scaled(prometheus(serverAddress="https://prometheus.example/prefix"))
-    )
+    first = trigger(serverAddress="https://prometheus.example/prefix")
+    done = migrated(DEPLOYMENT, scaled(triggers=[first]))
 
     assert done.files["values.yaml"][0]["rules"]["existing"] == "rules"
     (message,) = says(done.report, "left out", "rules of ScaledObjects")
@@ -242,9 +229,8 @@ def test_an_overlay_has_the_rules_flags_and_fields_and_names_the_rest():
 
 
 def test_rules_of_scaled_objects_join_those_of_the_installation():
-    done = migrated(
-        _flux(), scaled(prometheus(), prometheus(serverAddress="http://b"), minReplicaCount=2)
-    )
+    triggers = [trigger(serverAddress=each) for each in ("http://p:80", "http://b")]
+    done = migrated(_flux(), scaled(triggers=triggers))
 
     (values,) = done.files["values.yaml"]
     assert values["rules"]["custom"] == VALUES["rules"]["custom"]
@@ -399,7 +385,7 @@ def test_a_cluster_is_read_with_the_config_maps_of_the_adapters():
         "/api/v1/namespaces/monitoring/configmaps/rules": CONFIG_MAP,
         "/apis/keda.sh/v1alpha1/scaledobjects": Reply(status=404, message="none"),
     }
-    steps = cluster.documents()
+    steps = migrate.documents_of_cluster()
     asked = [next(steps)]
     try:
         while True:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import quote
 
 from adapter import settings, yaml_encoding
 from adapter.cli.commands import check_inputs
@@ -27,11 +28,15 @@ from rules.document.found import Arguments, Found, HelmValues, RulesPart, merged
 from rules.document.yaml import MappingNode
 from rules.errors import ConfigError, UnreadableError
 from rules.findings import Finding, State, in_file
-from rules.migration import chart, cluster, keda, overlay, scaled_objects, workload
+from rules.hpa import reading
+from rules.hpa.reading import Request, Steps
+from rules.migration import chart, keda, overlay, scaled_objects, workload
 from rules.migration.notes import Verdict, note, render
 from rules.quoting import counted, escaped
 
 _KEDA = frozenset(("ScaledObject", *scaled_objects.OTHER_KINDS))
+_DEPLOYMENTS = "/apis/apps/v1/deployments"
+_SCALED = "/apis/keda.sh/v1alpha1/scaledobjects"
 _HPAS = "hpas.yaml"
 _SUFFIXES = frozenset((".yaml", ".yml", ".json"))
 _VERDICTS: tuple[Verdict, ...] = ("same", "differs", "left out")
@@ -295,10 +300,46 @@ def _read(content: bytes, file: str) -> Found:
 def _of_cluster(kubeconfig: str | None) -> Found:
     async def read() -> Found:
         async with connected(kubeconfig) as client:
-            listed = await client.run(cluster.documents())
+            listed = await client.run(documents_of_cluster())
         return merged(_read(json.dumps(each).encode(), "cluster") for each in listed)
 
     return asyncio.run(read())
+
+
+def documents_of_cluster() -> Steps[list[Mapping[str, Any]]]:
+    """Return Deployments of prometheus-adapter, their ConfigMaps, and all ScaledObjects.
+
+    Raises UnreadableError.
+    """
+    found: list[Mapping[str, Any]] = []
+    for item in (yield from _listed(_DEPLOYMENTS)):
+        document = {"apiVersion": "apps/v1", "kind": "Deployment", **item}
+        inside = manifests.find(json.dumps(document).encode(), file="cluster")
+        if (
+            inside is None
+            or not inside.arguments
+            or "gpu-metrics-adapter" in json.dumps(item["spec"])
+        ):
+            continue
+        found.append(document)
+        namespace = quote(item["metadata"]["namespace"])
+        names = {name for each in inside.arguments for name, _ in each.mounts.values()}
+        for name in sorted(names):
+            path = f"/api/v1/namespaces/{namespace}/configmaps/{quote(name)}"
+            config_map = yield from reading.get(path)
+            found.append({"apiVersion": "v1", "kind": "ConfigMap", **config_map})
+    scaled = yield from _listed(_SCALED, optional=True)
+    kind = {"apiVersion": "keda.sh/v1alpha1", "kind": "ScaledObject"}
+    return [*found, *({**kind, **item} for item in scaled)]
+
+
+def _listed(path: str, *, optional: bool = False) -> Steps[list[Mapping[str, Any]]]:
+    reply = yield Request(path=path)
+    if reply.failed:
+        if optional and reply.status == 404:
+            return []  # KEDA is not installed
+        raise UnreadableError(reply.message, status=reply.status)
+    return reply.document["items"] or []
 
 
 def _files(

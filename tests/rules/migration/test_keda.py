@@ -1,34 +1,18 @@
 """What KEDA refuses, and the values that it reads."""
 
-import copy
-
 import pytest
 import yaml
 
 from rules.document import yaml as documents
 from rules.migration import keda
+from tests.migrate.keda import scaled, trigger
 
-OBJECT = {
-    "apiVersion": "keda.sh/v1alpha1",
-    "kind": "ScaledObject",
-    "metadata": {"name": "web", "namespace": "shop"},
-    "spec": {
-        "scaleTargetRef": {"name": "web"},
-        "minReplicaCount": 1,
-        "triggers": [
-            {
-                "type": "prometheus",
-                "metadata": {"serverAddress": "http://p/", "query": "sum(x)", "threshold": "20"},
-            }
-        ],
-    },
-}
 CPU = {"type": "cpu", "metricType": "Utilization", "metadata": {"value": "60"}}
 
 
 def read(changes=()):
     """Return what KEDA reads after the changes: path -> value, or None to remove the key."""
-    document = copy.deepcopy(OBJECT)
+    document = scaled(triggers=[trigger(serverAddress="http://p/")])
     for path, value in dict(changes).items():
         node = document
         *above, last = path.split(".")
