@@ -1,4 +1,4 @@
-"""A clock that a test sets, waiting for a condition that has no event, and work in a thread."""
+"""A clock that a test sets, waiting for a condition that has no event, and work beside a test."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import asyncio
 import contextlib
 import inspect
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass
@@ -32,6 +33,20 @@ async def until(condition: Callable[[], object], *, seconds: float = 30) -> None
             if await met if inspect.isawaitable(met) else met:
                 return
             await asyncio.sleep(0.005)  # there is no event to wait for
+
+
+@contextlib.asynccontextmanager
+async def running(*work: Coroutine[Any, Any, object]) -> AsyncIterator[None]:
+    """Run coroutines, which have begun when the block begins; cancel them at its end."""
+    tasks = [asyncio.create_task(each) for each in work]
+    await asyncio.sleep(0)
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
 
 
 @contextlib.contextmanager

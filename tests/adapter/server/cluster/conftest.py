@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-
 import pytest
 
 from tests.adapter.server.cluster.bed import Bed
 from tools.fakes import kubernetes
+from tools.waiting import running
 
 
 @pytest.fixture
@@ -33,9 +31,5 @@ def max_objects():
 @pytest.fixture
 async def bed(api, max_objects):
     bed = Bed(api, max_objects)
-    task = asyncio.create_task(bed.caches.run())
-    await asyncio.sleep(0)
-    yield bed
-    task.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await task
+    async with running(bed.caches.run()):
+        yield bed

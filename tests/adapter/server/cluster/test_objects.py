@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 
 import pytest
@@ -11,7 +10,7 @@ from rules.kinds import NAMESPACES, PODS, GroupResource
 from rules.selectors import selectors
 from tests.adapter.server.cluster.bed import ALL, BY_SELECTOR, DEPLOYMENTS, objects_on
 from tools.fakes import kubernetes
-from tools.waiting import until
+from tools.waiting import running, until
 
 WIDGETS = GroupResource("example.com", "widgets")
 
@@ -41,15 +40,6 @@ def time():
 @pytest.fixture
 def objects(api, time):
     return objects_on(api, monotonic=time, sleep=time.sleep)
-
-
-@contextlib.asynccontextmanager
-async def running(objects):
-    task = asyncio.create_task(objects.run())
-    yield task
-    task.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await task
 
 
 @BY_SELECTOR
@@ -246,7 +236,7 @@ async def test_failed_discovery_of_an_unknown_kind_raises(objects, cluster):
 
 
 async def test_discovery_is_repeated_and_replaces_a_changed_snapshot(objects, cluster, time):
-    async with running(objects):
+    async with running(objects.run()):
         await until(lambda: time.slept)
         before = objects.kinds
         cluster.resources.append(widget())
@@ -271,7 +261,7 @@ async def test_discovery_of_the_same_kinds_keeps_the_snapshot(objects, cluster, 
 
 async def test_failed_discovery_is_retried_with_backoff(objects, cluster, time, caplog):
     cluster.fail("/api", status=503, message="starting", times=8)
-    async with running(objects):
+    async with running(objects.run()):
         for count in range(1, 10):
             await until(lambda count=count: len(time.slept) == count)
             time.awake.set()
@@ -285,7 +275,7 @@ async def test_failed_discovery_is_retried_with_backoff(objects, cluster, time, 
 async def test_failed_rediscovery_keeps_the_kinds(objects, cluster, time, caplog):
     caplog.set_level(logging.WARNING)
     cluster.resources.append(widget())
-    async with running(objects):
+    async with running(objects.run()):
         await until(lambda: time.slept)
         cluster.fail("/api", drop=True)
         time.awake.set()

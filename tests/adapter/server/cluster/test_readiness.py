@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import datetime as dt
 import tracemalloc
 
@@ -19,7 +18,7 @@ from rules.findings import State
 from rules.query.pod_age import too_young
 from tests.adapter.server.cluster.bed import objects_on
 from tools.fakes import kubernetes
-from tools.waiting import until
+from tools.waiting import running, until
 
 NOW = 1_000_000.0
 NAMES = ("new", "old", "unready")
@@ -73,13 +72,8 @@ class Bed:
 @pytest.fixture
 async def bed(api):
     bed = Bed(api)
-    tasks = [asyncio.create_task(caches.run()) for caches in (bed.caches, bed.names)]
-    await asyncio.sleep(0)
-    yield bed
-    for task in tasks:
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
+    async with running(bed.caches.run(), bed.names.run()):
+        yield bed
 
 
 async def test_pods_are_young_until_they_have_been_ready_long_enough(bed, cluster):

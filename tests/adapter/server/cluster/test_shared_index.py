@@ -23,7 +23,7 @@ from rules import shares
 from rules.kinds import Kinds
 from rules.shares import Claim
 from tools.fakes import kubernetes
-from tools.waiting import until
+from tools.waiting import running, until
 
 TOTAL = 20
 
@@ -152,9 +152,7 @@ async def test_a_watch_goes_on_whatever_number_of_objects_a_namespace_has(
     caches = WatchCaches(api, content, metrics=metrics, max_objects=None)
     for number in range(30):
         cluster.add("pods", "greedy", f"p{number}", phase="Running")
-    running = asyncio.create_task(caches.run())
-    await asyncio.sleep(0)
-    try:
+    async with running(caches.run()):
         index = None
         async with asyncio.timeout(20):
             while index is None:
@@ -163,8 +161,5 @@ async def test_a_watch_goes_on_whatever_number_of_objects_a_namespace_has(
         cluster.put("pods", "team-b", "late", labels={})
         await until(lambda: "late" in index.values())
         assert "pods watched" in caches.status().fact
-    finally:
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
 
     assert sum(namespace == "greedy" for namespace, _ in index.left_out()) >= 28

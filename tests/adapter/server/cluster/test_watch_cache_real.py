@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import datetime as dt
 
 import pytest
@@ -17,7 +18,7 @@ from adapter.server.cluster.complete import CompleteObjects
 from rules.kinds import PODS, Kinds
 from rules.selectors import selectors
 from tests.adapter.server.cluster.bed import objects_on
-from tools.waiting import until
+from tools.waiting import running, until
 
 NAMESPACE = "watched"
 NAMESPACES = (NAMESPACE, f"{NAMESPACE}-b")
@@ -98,6 +99,7 @@ class Bed:
         self.registry = CollectorRegistry()
         self.metrics = telemetry.WatchCacheMetrics(self.registry)
         self.caches = WatchCaches(api, contents.OBJECTS, metrics=self.metrics)
+        self.stack = contextlib.AsyncExitStack()
         self.objects = objects_on(api, caches=self.caches)
         self.listing = objects_on(api)
 
@@ -129,13 +131,11 @@ def pods(control_plane, kubeconfig):
 async def bed(pods, kubeconfig):
     api = await Kube.connect(kubeconfig, qps=1000, burst=1000)
     bed = Bed(api)
-    running = asyncio.create_task(bed.caches.run())
-    await asyncio.sleep(0)
-    await bed.names()
-    await bed.until_status("pods watched")
-    yield bed
-    running.cancel()
-    await asyncio.gather(running, return_exceptions=True)
+    async with bed.stack:
+        await bed.stack.enter_async_context(running(bed.caches.run()))
+        await bed.names()
+        await bed.until_status("pods watched")
+        yield bed
     await api.close()
 
 
@@ -189,15 +189,12 @@ async def test_restart_of_the_api_server_is_not_noticed_by_callers(bed, pods, co
             answers.add(await bed.names())
             await asyncio.sleep(0.02)
 
-    polling = asyncio.create_task(poll())
-    await asyncio.to_thread(control_plane.apiserver.kill)
-    await bed.until_status("watch broken")
-    await asyncio.to_thread(control_plane.apiserver.start)
-    await bed.until_status("watch broken", present=False)
+    async with running(poll()):
+        await asyncio.to_thread(control_plane.apiserver.kill)
+        await bed.until_status("watch broken")
+        await asyncio.to_thread(control_plane.apiserver.start)
+        await bed.until_status("watch broken", present=False)
     assert answers == {("web-1", "web-2")}
-    assert not polling.done()
-    polling.cancel()
-    await asyncio.gather(polling, return_exceptions=True)
 
     pods.create("web-3", app="web")
     await bed.until_names(("web-1", "web-2", "web-3"))
@@ -206,8 +203,7 @@ async def test_restart_of_the_api_server_is_not_noticed_by_callers(bed, pods, co
 async def test_pods_are_young_until_they_have_been_ready_for_long_enough(bed, pods):
     caches = WatchCaches(bed.api, contents.READY_PODS, metrics=bed.metrics)
     ready = objects_on(bed.api, ready=caches)
-    running = asyncio.create_task(caches.run())
-    await asyncio.sleep(0)
+    await bed.stack.enter_async_context(running(caches.run()))
 
     def become(name, status, at):
         at_text = at.strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -228,16 +224,13 @@ async def test_pods_are_young_until_they_have_been_ready_for_long_enough(bed, po
     become("web-2", "True", now - dt.timedelta(minutes=2))
     become("web-1", "True", now)
     await until(only_web_1_is_young)
-    running.cancel()
-    await asyncio.gather(running, return_exceptions=True)
 
 
 async def test_selectors_of_workloads_are_watched(bed, pods):
     caches = WatchCaches(bed.api, contents.pod_selectors(), metrics=bed.metrics)
     workloads = CompleteObjects(bed.api, caches)
     kind = Kinds.builtin().first("deployments", "apps")
-    running = asyncio.create_task(caches.run())
-    await asyncio.sleep(0)
+    await bed.stack.enter_async_context(running(caches.run()))
 
     async def found():
         return {name: str(each) for name, each in (await workloads.of(kind, NAMESPACE)).items()}
@@ -262,8 +255,6 @@ async def test_selectors_of_workloads_are_watched(bed, pods):
 
     await until(is_found)
     pods.admin.call("DELETE", f"{path}/web")
-    running.cancel()
-    await asyncio.gather(running, return_exceptions=True)
 
 
 @pytest.fixture

@@ -4,26 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import AsyncIterator
-from contextlib import suppress
 from dataclasses import replace
 
-import aiohttp
 import pytest
-from prometheus_client import CollectorRegistry
 
 from adapter import telemetry
 from adapter.clients.prometheus import Prometheus
 from adapter.server.series import relist as relists
 from adapter.server.series.relist import Relist
-from rules import limits, ruleset, teams
-from rules.kinds import PODS, Kinds
+from rules import limits, teams
+from rules.kinds import PODS
 from rules.ruleset import CompiledRule, RuleSet
+from tests import world
 from tools.fakes import prometheus as fakes
 from tools.real import prometheus as real
-from tools.waiting import until
-
-BUILTIN = Kinds.builtin()
+from tools.waiting import running, until
 
 
 def rule(selector: str, more: str = "") -> str:
@@ -37,27 +32,22 @@ def rule(selector: str, more: str = "") -> str:
 
 
 def rules(*some: str) -> RuleSet:
-    return ruleset.load([("rules.yaml", "rules:\n" + "".join(some) if some else "rules: []")])
+    return world.load("rules:\n" + "".join(some) if some else "rules: []")
 
 
 A, B, PATTERN = rule("swap_a"), rule("swap_b"), rule('{__name__=~"other_.*"}')
 
 
 @pytest.fixture(scope="module")
-def running(empty_prometheus: real.Prometheus) -> real.Prometheus:
+def server(empty_prometheus: real.Prometheus) -> real.Prometheus:
     for name in ("swap_a", "swap_b", "swap_c", "other_a"):
         empty_prometheus.put(f'{name}{{namespace="n",pod="p",exported_pod="q"}} 1')
     return empty_prometheus
 
 
 @pytest.fixture
-async def proxy(running, serve) -> fakes.Prometheus:
-    return await serve(fakes.through(running.url))
-
-
-@pytest.fixture
-def registry() -> CollectorRegistry:
-    return CollectorRegistry()
+async def proxy(server, serve) -> fakes.Prometheus:
+    return await serve(fakes.through(server.url))
 
 
 @pytest.fixture
@@ -66,20 +56,12 @@ def timeout() -> float:
 
 
 @pytest.fixture
-async def relist(proxy, registry, timeout) -> AsyncIterator[Relist]:
-    async with aiohttp.ClientSession() as session:
-        relist = Relist(
-            rules(A, B, PATTERN),
-            Prometheus(session, proxy.url),
-            lambda: BUILTIN,
-            interval=600,
-            max_age=600,
-            timeout=timeout,
-            meter=telemetry.RelistMetrics(registry),
-        )
-        await relist.once()
-        proxy.requests.clear()
-        yield relist
+async def relist(relist_on, proxy, registry, timeout) -> Relist:
+    meter = telemetry.RelistMetrics(registry)
+    relist = relist_on(rules(A, B, PATTERN), proxy.url, timeout=timeout, meter=meter)
+    await relist.once()
+    proxy.requests.clear()
+    return relist
 
 
 def metrics(relist: Relist) -> set[str]:
@@ -139,25 +121,13 @@ async def test_rules_are_replaced_even_if_prometheus_does_not_answer(relist, pro
     assert metrics(relist) == {"swap_a", "swap_c"}  # the rules fix both names
 
 
-async def test_present_rules_are_followed_and_no_others(running, proxy):
-    async with aiohttp.ClientSession() as session:
-        relist = Relist(
-            rules(A, PATTERN),
-            Prometheus(session, proxy.url),
-            lambda: BUILTIN,
-            interval=0.05,
-            max_age=600,
-        )
-        task = asyncio.create_task(relist.run())
-        try:
-            await asyncio.wait_for(relist.attempted.wait(), 20)
-            await relist.adopt(rules(rule("swap_c")))
-            proxy.requests.clear()
-            await until(lambda: len(proxy.requests) > 20)
-        finally:
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
+async def test_present_rules_are_followed_and_no_others(relist_on, proxy):
+    relist = relist_on(rules(A, PATTERN), proxy.url, interval=0.05)
+    async with running(relist.run()):
+        await asyncio.wait_for(relist.attempted.wait(), 20)
+        await relist.adopt(rules(rule("swap_c")))
+        proxy.requests.clear()
+        await until(lambda: len(proxy.requests) > 20)
     texts = [str(each.parameters) for each in proxy.requests[5:]]  # others may have been on the way
     assert all("swap_c" in text for text in texts)
 
@@ -199,7 +169,7 @@ def of_teams(*namespaces: str) -> RuleSet:
 
 
 async def test_a_team_whose_listing_hangs_delays_the_rules_of_others_for_a_moment(
-    running, serve, session, monkeypatch
+    relist_on, server, serve, session, monkeypatch
 ):
     monkeypatch.setattr(relists, "_TEAMS_TIMEOUT", 0.5)
 
@@ -207,17 +177,9 @@ async def test_a_team_whose_listing_hangs_delays_the_rules_of_others_for_a_momen
         texts = received.parameters.values()
         return fakes.hangs if any('namespace="slow"' in text for text in texts) else None
 
-    proxy = await serve(fakes.through(running.url, spoil=spoil))
-    of_cluster, of_team = (Prometheus(session, proxy.url) for _ in range(2))
-    relist = Relist(
-        rules(),
-        of_cluster,
-        lambda: BUILTIN,
-        sources={teams.SOURCE: of_team},
-        interval=600,
-        max_age=600,
-        timeout=600,
-    )
+    proxy = await serve(fakes.through(server.url, spoil=spoil))
+    of_team = Prometheus(session, proxy.url)
+    relist = relist_on(rules(), proxy.url, sources={teams.SOURCE: of_team}, timeout=600)
 
     changed = of_teams("slow", "n")
     await asyncio.wait_for(relist.adopt(changed), 30)
@@ -231,23 +193,16 @@ async def test_a_team_whose_listing_hangs_delays_the_rules_of_others_for_a_momen
 
 
 async def test_a_listing_of_a_team_beyond_a_limit_fails_and_the_status_names_the_limit(
-    session, running, serve
+    relist_on, session, server, serve
 ):
-    proxy = await serve(fakes.through(running.url))
+    proxy = await serve(fakes.through(server.url))
     of_team = Prometheus(session, proxy.url)
     changed = of_teams("n")
     own = changed.teams["n"].rules[0]
     small = replace(own.team, limits=limits.DEFAULT.with_values({"team-response": 10}))
     narrow = replace(own, team=small)
     changed = replace(rules(), teams={"n": replace(changed.teams["n"], rules=(narrow,))})
-    relist = Relist(
-        rules(),
-        of_team,
-        lambda: BUILTIN,
-        sources={teams.SOURCE: of_team},
-        interval=600,
-        max_age=600,
-    )
+    relist = relist_on(rules(), proxy.url, sources={teams.SOURCE: of_team})
 
     await relist.adopt(changed)
 

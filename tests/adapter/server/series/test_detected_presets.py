@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import suppress
+from contextlib import AsyncExitStack
 from pathlib import Path
 
-import aiohttp
 import pytest
 from aiohttp import web
-from prometheus_client import CollectorRegistry
 
 from adapter import telemetry
 from adapter.clients.prometheus import Prometheus
@@ -19,7 +16,7 @@ from adapter.server.series.detected_presets import DetectedPresets
 from rules.findings import State
 from tools.fakes import prometheus as fakes
 from tools.real import prometheus as real
-from tools.waiting import until
+from tools.waiting import running, until
 
 OLD = 'DCGM_FI_DEV_GPU_UTIL{UUID="1",exported_pod="a",exported_namespace="default"} 5'
 NEW = OLD.replace("UTIL", "UTIL_RATIO")
@@ -27,29 +24,23 @@ NAMES = "/api/v1/label/__name__/values"
 
 
 @pytest.fixture
-def running(real_servers: None, tmp_path: Path) -> Iterator[real.Prometheus]:
+def server(real_servers: None, tmp_path: Path) -> Iterator[real.Prometheus]:
     with real.run(tmp_path) as prometheus:
         prometheus.put(OLD)
         yield prometheus
 
 
 @pytest.fixture
-def registry() -> CollectorRegistry:
-    return CollectorRegistry()
+async def proxy(server, serve) -> fakes.Prometheus:
+    return await serve(fakes.through(server.url))
 
 
 @pytest.fixture
-async def proxy(running, aiohttp_server) -> fakes.Prometheus:
-    fake = fakes.Prometheus(fakes.through(running.url))
-    fake.url = str((await aiohttp_server(fake.app())).make_url("/"))
-    return fake
-
-
-@pytest.fixture
-async def start(proxy, registry) -> AsyncIterator[Callable[..., Awaitable[DetectedPresets]]]:
+async def start(
+    proxy, registry, session
+) -> AsyncIterator[Callable[..., Awaitable[DetectedPresets]]]:
     """Starts detections that are due every ten minutes; it looks for new names all the time."""
-    tasks = []
-    async with aiohttp.ClientSession() as session:
+    async with AsyncExitStack() as tasks:
 
         async def start(changed=lambda: None, *, interval=600.0) -> DetectedPresets:
             presets = DetectedPresets(
@@ -59,18 +50,14 @@ async def start(proxy, registry) -> AsyncIterator[Callable[..., Awaitable[Detect
                 meter=telemetry.DetectionMetrics(registry),
             )
             await presets.detect()
-            tasks.append(asyncio.create_task(presets.run(changed)))
+            await tasks.enter_async_context(running(presets.run(changed)))
             return presets
 
         yield start
-        for task in tasks:
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
 
 
 async def test_new_series_are_found_by_one_request_that_reads_no_samples(
-    running, proxy, start, registry, caplog
+    server, proxy, start, registry, caplog
 ):
     caplog.set_level(logging.INFO)
     changes: list[int] = []
@@ -81,7 +68,7 @@ async def test_new_series_are_found_by_one_request_that_reads_no_samples(
     await until(lambda: len(proxy.requests) > detection + 10)
     assert {each.path for each in proxy.requests[detection:]} == {NAMES}
 
-    running.put(NEW)
+    server.put(NEW)
     await until(lambda: changes)
     before = len(proxy.requests)
     await until(lambda: len(proxy.requests) > before + 10)
@@ -98,7 +85,7 @@ async def test_new_series_are_found_by_one_request_that_reads_no_samples(
     assert registry.get_sample_value(name, {"preset": "gpu-dcgm49"}) == 1
 
 
-async def test_presets_stay_while_prometheus_cannot_be_queried(running, proxy, start, caplog):
+async def test_presets_stay_while_prometheus_cannot_be_queried(server, proxy, start, caplog):
     presets = await start(interval=0.01)
     works, proxy.behave = proxy.behave, fakes.says("{}", status=503)
     await until(lambda: presets.check().state is State.WARNING)
@@ -109,21 +96,19 @@ async def test_presets_stay_while_prometheus_cannot_be_queried(running, proxy, s
     assert presets.check().fact.startswith("Prometheus cannot be queried since 20")
     assert caplog.text.count("Prometheus cannot be queried") == 1
 
-    running.put(NEW)
+    server.put(NEW)
     proxy.behave = works
     await until(lambda: presets.names == ("gpu-dcgm49", "gpu-dcgm"))
     assert presets.check().fact == "gpu-dcgm49, gpu-dcgm (detected)"
 
 
-async def test_without_series_the_default_preset_is_used_until_there_are_some(
-    running, proxy, start
-):
-    running.end(OLD)
+async def test_without_series_the_default_preset_is_used_until_there_are_some(server, proxy, start):
+    server.end(OLD)
     presets = await start()
     assert presets.names == ("gpu-dcgm",)
     assert presets.check().fact == "gpu-dcgm (no exporter is detected, so this is used)"
 
-    running.put(NEW)
+    server.put(NEW)
 
     await until(lambda: presets.names == ("gpu-dcgm49",))
 

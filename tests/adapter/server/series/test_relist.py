@@ -9,23 +9,22 @@ import logging
 import threading
 import time
 import types
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable
 
 import prometheus_client
 import pytest
 
 from adapter import telemetry
-from adapter.clients.prometheus import Prometheus
 from adapter.server.series.relist import Relist
 from rules import kinds as cluster
 from rules import ruleset
 from rules.causes.inventory import ListingStatus
 from rules.kinds import PODS, Kinds
 from rules.query import catalog, label_binding
+from tests import world
 from tools.fakes import prometheus as fakes
 from tools.real import prometheus as real
-from tools.waiting import Clock, until
+from tools.waiting import Clock, running, until
 
 Make = Callable[..., Relist]
 
@@ -49,12 +48,6 @@ def rule(
 SWITCHING = "namespace: namespace, exported_pod: pod, pod: pod"
 
 
-@pytest.fixture(scope="module")
-def running(real_servers, tmp_path_factory) -> Iterator[real.Prometheus]:
-    with real.run(tmp_path_factory.mktemp("prometheus")) as prometheus:
-        yield prometheus
-
-
 class Ticks:
     """A clock that advances by one second at each reading, and by more when a test says so."""
 
@@ -66,23 +59,25 @@ class Ticks:
         return self.now
 
 
+@pytest.fixture(scope="module")
+def server(empty_prometheus: real.Prometheus) -> real.Prometheus:
+    return empty_prometheus
+
+
 @pytest.fixture
-def make(session) -> Make:
-    def relist(url: str, *rules: str, external: str = "", **arguments) -> Relist:
+def make(relist_on) -> Make:
+    def relist(url: str, *rules: str, external: str = "", **options) -> Relist:
         text = "rules:\n" + "".join(rules) if rules else ""
         text += f"externalRules:\n{external}" if external else ""
-        settings = {"kinds": lambda: BUILTIN, "interval": 600, "max_age": 600, **arguments}
-        prometheus = Prometheus(session, url, timeout=settings.pop("timeout", 10))
-        compiled = ruleset.load([("rules.yaml", text or "rules: []")])
-        return Relist(compiled, prometheus, settings.pop("kinds"), **settings)
+        return relist_on(world.load(text or "rules: []"), url, **options)
 
     return relist
 
 
 @pytest.fixture
-def proxy(running, serve) -> Callable[..., Awaitable[fakes.Prometheus]]:
+def proxy(server, serve) -> Callable[..., Awaitable[fakes.Prometheus]]:
     """Starts a fake that passes requests on to the real Prometheus unless told otherwise."""
-    return lambda behave=None, **options: serve(behave or fakes.through(running.url, **options))
+    return lambda behave=None, **options: serve(behave or fakes.through(server.url, **options))
 
 
 BUILTIN = Kinds.builtin()
@@ -99,23 +94,12 @@ def pod_labels(relist: Relist, metric: str) -> tuple[str, ...]:
     return tuple(binding.resource for source in entry.sources for binding in source.bindings)
 
 
-@asynccontextmanager
-async def following(relist: Relist) -> AsyncIterator[None]:
-    task = asyncio.create_task(relist.run())
-    try:
-        yield
-    finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
-
-
 # Names
 
 
-async def test_names_become_metrics_of_the_resources_that_their_labels_map_to(running, make):
-    running.put('one_used{namespace="n",pod="p"} 1', 'one_free{namespace="n"} 1', "one_bare 1")
-    relist = make(running.url, rule('{__name__=~"one_.*"}'))
+async def test_names_become_metrics_of_the_resources_that_their_labels_map_to(server, make):
+    server.put('one_used{namespace="n",pod="p"} 1', 'one_free{namespace="n"} 1', "one_bare 1")
+    relist = make(server.url, rule('{__name__=~"one_.*"}'))
 
     await relist.once()
 
@@ -126,12 +110,12 @@ async def test_names_become_metrics_of_the_resources_that_their_labels_map_to(ru
     }
 
 
-async def test_next_relist_adds_new_names(running, make):
-    running.put('new_a{namespace="n",pod="p"} 1')
-    relist = make(running.url, rule('{__name__=~"new_.*"}'), monotonic=Ticks())
+async def test_next_relist_adds_new_names(server, make):
+    server.put('new_a{namespace="n",pod="p"} 1')
+    relist = make(server.url, rule('{__name__=~"new_.*"}'), monotonic=Ticks())
     await relist.once()
 
-    running.put('new_b{namespace="n",pod="p"} 1')
+    server.put('new_b{namespace="n",pod="p"} 1')
     await relist.once()
 
     assert metrics(relist) == {"new_a", "new_b"}
@@ -147,33 +131,33 @@ async def test_next_relist_adds_new_names(running, make):
     ],
 )
 async def test_names_that_ended_before_the_window_are_not_listed(
-    running, make, caplog, selector, listed
+    server, make, caplog, selector, listed
 ):
-    running.put('past_old{namespace="n",pod="p"} 1', at=time.time() - 300)
-    running.put('past_new{namespace="n",pod="p"} 1')
+    server.put('past_old{namespace="n",pod="p"} 1', at=time.time() - 300)
+    server.put('past_new{namespace="n",pod="p"} 1')
     now = time.time()
     window = {"start": str(now - 60), "end": str(now), "match[]": '{__name__=~"past_.*"}'}
-    assert running.get(NAMES, **window) == ["past_new", "past_old"]  # the index is a superset
+    assert server.get(NAMES, **window) == ["past_new", "past_old"]  # the index is a superset
 
-    relist = make(running.url, rule(selector, labels=SWITCHING), max_age=60)
+    relist = make(server.url, rule(selector, labels=SWITCHING), max_age=60)
     await relist.once()
 
     assert metrics(relist) == listed
     assert not caplog.records
 
 
-async def test_metric_that_ended_is_removed_by_the_exact_query_and_stays_removed(running, make):
-    running.put('brief{namespace="n",pod="p"} 1', at=time.time() - 2)
-    running.put('brief_not{namespace="n",pod="p"} 1', at=time.time() + 60)
-    running.put('brief_not{namespace="n",pod="p"} 1', at=time.time() + 61)
+async def test_metric_that_ended_is_removed_by_the_exact_query_and_stays_removed(server, make):
+    server.put('brief{namespace="n",pod="p"} 1', at=time.time() - 2)
+    server.put('brief_not{namespace="n",pod="p"} 1', at=time.time() + 60)
+    server.put('brief_not{namespace="n",pod="p"} 1', at=time.time() + 61)
     monotonic = Ticks()
-    relist = make(running.url, rule('{__name__=~"brief.*"}'), max_age=3, monotonic=monotonic)
+    relist = make(server.url, rule('{__name__=~"brief.*"}'), max_age=3, monotonic=monotonic)
     await relist.once()
     assert "brief" in metrics(relist)
 
     selector = {"match[]": "brief"}
     real.wait_for(
-        lambda: not running.get("/api/v1/series", start=str(time.time() - 3), **selector),
+        lambda: not server.get("/api/v1/series", start=str(time.time() - 3), **selector),
         "the sample is older than three seconds",
     )
     await relist.once()
@@ -187,8 +171,8 @@ async def test_metric_that_ended_is_removed_by_the_exact_query_and_stays_removed
     assert "brief" not in metrics(relist)  # although the index still has it
 
 
-async def test_exact_query_runs_at_most_a_hundredth_of_the_time(running, make, proxy):
-    running.put('pace{namespace="n",pod="p"} 1')
+async def test_exact_query_runs_at_most_a_hundredth_of_the_time(server, make, proxy):
+    server.put('pace{namespace="n",pod="p"} 1')
     fake = await proxy()
     monotonic = Ticks()
     relist = make(fake.url, rule("pace"), monotonic=monotonic)
@@ -205,8 +189,8 @@ async def test_exact_query_runs_at_most_a_hundredth_of_the_time(running, make, p
     assert exact() == 2
 
 
-async def test_template_maps_labels_of_kinds_that_the_cluster_has(running, make, proxy):
-    running.put('shaped{kube_pod="p",kube_namespace="n",kube_nothing="x",other="y"} 1')
+async def test_template_maps_labels_of_kinds_that_the_cluster_has(server, make, proxy):
+    server.put('shaped{kube_pod="p",kube_namespace="n",kube_nothing="x",other="y"} 1')
     fake = await proxy()
     text = rule("shaped", labels="", more=", template: kube_<<.Resource>>")
     relist = make(fake.url, text)
@@ -223,8 +207,8 @@ async def test_template_maps_labels_of_kinds_that_the_cluster_has(running, make,
     assert "other" not in selectors
 
 
-async def test_series_are_never_fetched(running, make, proxy):
-    running.put('plain{namespace="n",pod="p"} 1')
+async def test_series_are_never_fetched(server, make, proxy):
+    server.put('plain{namespace="n",pod="p"} 1')
     fake = await proxy()
 
     await make(fake.url, rule("plain")).once()
@@ -232,8 +216,8 @@ async def test_series_are_never_fetched(running, make, proxy):
     assert "/api/v1/series" not in {each.path for each in fake.requests}
 
 
-async def test_rules_with_the_same_selector_share_requests(running, make, proxy):
-    running.put('shared{namespace="n",pod="p"} 1')
+async def test_rules_with_the_same_selector_share_requests(server, make, proxy):
+    server.put('shared{namespace="n",pod="p"} 1')
     fake = await proxy()
     relist = make(fake.url, rule("shared"), rule("shared") + "  name: {as: other}\n")
 
@@ -244,7 +228,7 @@ async def test_rules_with_the_same_selector_share_requests(running, make, proxy)
     assert metrics(relist) == {"shared", "other"}
 
 
-async def test_window_is_the_last_max_age_seconds(make, proxy, running):
+async def test_window_is_the_last_max_age_seconds(make, proxy, server):
     fake = await proxy()
 
     await make(fake.url, rule("window"), max_age=120, clock=lambda: 1000.0).once()
@@ -253,9 +237,9 @@ async def test_window_is_the_last_max_age_seconds(make, proxy, running):
     assert (parameters["start"], parameters["end"]) == ("880.000", "1000.000")
 
 
-async def test_external_rules_are_listed_without_resources(running, make):
-    running.put('queue{namespace="n"} 1')
-    relist = make(running.url, external=rule("queue", labels="namespace: namespace"))
+async def test_external_rules_are_listed_without_resources(server, make):
+    server.put('queue{namespace="n"} 1')
+    relist = make(server.url, external=rule("queue", labels="namespace: namespace"))
 
     await relist.once()
 
@@ -284,7 +268,7 @@ async def test_at_most_eight_requests_are_in_flight(make, proxy):
     assert most == 8
 
 
-async def test_rules_of_one_name_each_with_the_same_labels_share_requests(running, make, proxy):
+async def test_rules_of_one_name_each_with_the_same_labels_share_requests(server, make, proxy):
     selectors: list[str] = []
 
     async def record(request, received):
@@ -292,8 +276,8 @@ async def test_rules_of_one_name_each_with_the_same_labels_share_requests(runnin
         selectors.append(parameters.get("match[]", "") or parameters.get("query", ""))
         return await through(request, received)
 
-    running.put('named_0{namespace="n",pod="p"} 1', 'named_2{namespace="n"} 1')
-    through = fakes.through(running.url)
+    server.put('named_0{namespace="n",pod="p"} 1', 'named_2{namespace="n"} 1')
+    through = fakes.through(server.url)
     fake = await proxy(record)
     relist = make(fake.url, *(rule(f"named_{number}") for number in range(3)))
 
@@ -308,12 +292,12 @@ async def test_rules_of_one_name_each_with_the_same_labels_share_requests(runnin
     assert all("named_0|named_1|named_2" in each or 'namespace=""' in each for each in selectors)
 
 
-async def test_missing_name_is_listed_by_the_next_refresh(running, make):
-    running.put('early{namespace="n",pod="p"} 1')
-    relist = make(running.url, rule("early"), rule("late"))
+async def test_missing_name_is_listed_by_the_next_refresh(server, make):
+    server.put('early{namespace="n",pod="p"} 1')
+    relist = make(server.url, rule("early"), rule("late"))
     await relist.once()
 
-    running.put('late{namespace="n",pod="p"} 1')
+    server.put('late{namespace="n",pod="p"} 1')
     await relist.refresh_live_labels()
 
     assert "late" in {entry.metric for entry in relist.generation.catalog.entries}
@@ -333,10 +317,10 @@ async def test_many_names_are_split_into_several_selectors(make, proxy):
     assert len({each for each in selectors if each.startswith("{")}) == 3
 
 
-async def test_a_generation_has_what_relists_found_and_not_what_rules_pin(running, make):
-    running.put('known_a{namespace="n",other="p"} 1')
+async def test_a_generation_has_what_relists_found_and_not_what_rules_pin(server, make):
+    server.put('known_a{namespace="n",other="p"} 1')
     rules = rule("known_a"), rule("known_b"), rule("bad[")
-    relist = make(running.url, *rules)
+    relist = make(server.url, *rules)
     assert relist.generation.listings == {}
     assert relist.generation.statuses == dict.fromkeys(
         range(3), ListingStatus(listed=None, failed=False)
@@ -352,9 +336,9 @@ async def test_a_generation_has_what_relists_found_and_not_what_rules_pin(runnin
     assert inventory.statuses[0].listed == pytest.approx(inventory.now, abs=60)
 
 
-async def test_labels_of_a_series_name_can_be_queried(running, make):
-    running.put('carry_a{namespace="n",other="p"} 1', 'carry_b{namespace="n",more="p"} 1')
-    relist = make(running.url, rule('{__name__=~"carry_.*"}'))
+async def test_labels_of_a_series_name_can_be_queried(server, make):
+    server.put('carry_a{namespace="n",other="p"} 1', 'carry_b{namespace="n",more="p"} 1')
+    relist = make(server.url, rule('{__name__=~"carry_.*"}'))
     (only,) = relist.generation.ruleset.rules
     assert await relist.labels(only, "carry_a") == frozenset()  # match[] is not probed yet
 
@@ -381,9 +365,9 @@ class PausedBuild:
         return self._build(*arguments)
 
 
-async def test_event_loop_is_not_blocked_while_a_catalog_is_built(running, make, monkeypatch):
-    running.put('loop_a{namespace="n",pod="p"} 1')
-    relist = make(running.url, rule('{__name__=~"loop_.*"}'))
+async def test_event_loop_is_not_blocked_while_a_catalog_is_built(server, make, monkeypatch):
+    server.put('loop_a{namespace="n",pod="p"} 1')
+    relist = make(server.url, rule('{__name__=~"loop_.*"}'))
     build = PausedBuild()
     monkeypatch.setattr(catalog, "build", build)
 
@@ -398,10 +382,10 @@ async def test_event_loop_is_not_blocked_while_a_catalog_is_built(running, make,
     assert relist.attempted.is_set()
 
 
-async def test_listings_that_change_during_a_build_share_the_next_one(running, make, monkeypatch):
+async def test_listings_that_change_during_a_build_share_the_next_one(server, make, monkeypatch):
     names = [f"many_{letter}" for letter in "abcde"]
-    running.put(*(f'{name}{{namespace="n",pod="p"}} 1' for name in names))
-    relist = make(running.url, *(rule(f'{{__name__="{name}"}}') for name in names))
+    server.put(*(f'{name}{{namespace="n",pod="p"}} 1' for name in names))
+    relist = make(server.url, *(rule(f'{{__name__="{name}"}}') for name in names))
     build = PausedBuild()
     monkeypatch.setattr(catalog, "build", build)
 
@@ -414,9 +398,9 @@ async def test_listings_that_change_during_a_build_share_the_next_one(running, m
     assert build.number == 2
 
 
-async def test_catalog_is_kept_while_neither_series_nor_kinds_change(running, make):
-    running.put('same{namespace="n",pod="p"} 1')
-    relist = make(running.url, rule("same"), kinds=lambda: Kinds.of(BUILTIN.groups))
+async def test_catalog_is_kept_while_neither_series_nor_kinds_change(server, make):
+    server.put('same{namespace="n",pod="p"} 1')
+    relist = make(server.url, rule("same"), kinds=lambda: Kinds.of(BUILTIN.groups))
     await relist.once()
     before = relist.generation.catalog
 
@@ -429,8 +413,8 @@ async def test_catalog_is_kept_while_neither_series_nor_kinds_change(running, ma
 
 
 @pytest.mark.parametrize("status", [400, 404, 422])
-async def test_series_are_fetched_if_match_is_refused(running, make, proxy, status):
-    running.put('refused_a{namespace="n",pod="p"} 1', 'refused_b{namespace="n"} 1')
+async def test_series_are_fetched_if_match_is_refused(server, make, proxy, status):
+    server.put('refused_a{namespace="n",pod="p"} 1', 'refused_b{namespace="n"} 1')
     fake = await proxy(
         spoil=lambda received: fakes.says("no", status=status) if received.path == NAMES else None
     )
@@ -444,8 +428,8 @@ async def test_series_are_fetched_if_match_is_refused(running, make, proxy, stat
     assert not any("last_over_time" in str(each.parameters) for each in fake.requests)
 
 
-async def test_series_are_fetched_if_match_is_ignored(running, make, proxy):
-    running.put('ignored_a{namespace="n",pod="p"} 1', 'ignored_other{namespace="n",pod="p"} 1')
+async def test_series_are_fetched_if_match_is_ignored(server, make, proxy):
+    server.put('ignored_a{namespace="n",pod="p"} 1', 'ignored_other{namespace="n",pod="p"} 1')
     fake = await proxy(
         without=lambda received: frozenset({"match[]"} if received.path == NAMES else ())
     )
@@ -463,9 +447,9 @@ def matches_a_name_twice(received):
     return str(received.parameters.get("match[]")).count("__name__") > 1
 
 
-async def test_two_matchers_of_a_name_are_never_sent(running, make, proxy):
+async def test_two_matchers_of_a_name_are_never_sent(server, make, proxy):
     # VictoriaMetrics refuses them.
-    running.put('twice_a{namespace="n",pod="p"} 1')
+    server.put('twice_a{namespace="n",pod="p"} 1')
     refused = fakes.says("metric name must not be set twice", status=422)
     fake = await proxy(spoil=lambda received: refused if matches_a_name_twice(received) else None)
     relist = make(fake.url, rule("twice_a"))
@@ -477,8 +461,8 @@ async def test_two_matchers_of_a_name_are_never_sent(running, make, proxy):
 
 
 @pytest.mark.parametrize("status", [400, 422])
-async def test_series_are_fetched_if_the_probe_is_refused(running, make, proxy, status):
-    running.put('probed_a{namespace="n",pod="p"} 1')
+async def test_series_are_fetched_if_the_probe_is_refused(server, make, proxy, status):
+    server.put('probed_a{namespace="n",pod="p"} 1')
     refused = fakes.says("no", status=status)
     fake = await proxy(
         spoil=lambda received: (
@@ -493,8 +477,8 @@ async def test_series_are_fetched_if_the_probe_is_refused(running, make, proxy, 
     assert any(each.path == SERIES for each in fake.requests)
 
 
-async def test_empty_result_does_not_count_as_support_of_match(running, make, proxy):
-    running.put('late_a{namespace="n",pod="p"} 1')
+async def test_empty_result_does_not_count_as_support_of_match(server, make, proxy):
+    server.put('late_a{namespace="n",pod="p"} 1')
     empty = fakes.says('{"status":"success","data":[]}')
     fake = await proxy(
         spoil=lambda received: empty if received.path == NAMES and not filled else None,
@@ -511,8 +495,8 @@ async def test_empty_result_does_not_count_as_support_of_match(running, make, pr
     assert metrics(relist) == {"late_a"}
 
 
-async def test_names_from_fetched_series_are_removed_at_once(running, make, proxy):
-    running.put('gone_a{namespace="n",pod="p"} 1')
+async def test_names_from_fetched_series_are_removed_at_once(server, make, proxy):
+    server.put('gone_a{namespace="n",pod="p"} 1')
     fake = await proxy(
         spoil=lambda received: fakes.says("no", status=404) if received.path == NAMES else None
     )
@@ -528,10 +512,10 @@ async def test_names_from_fetched_series_are_removed_at_once(running, make, prox
 # Failures
 
 
-async def test_bad_selector_does_not_affect_other_rules(running, make, caplog):
-    running.put('good{namespace="n",pod="p"} 1')
+async def test_bad_selector_does_not_affect_other_rules(server, make, caplog):
+    server.put('good{namespace="n",pod="p"} 1')
     caplog.set_level(logging.INFO, "adapter")
-    relist = make(running.url, rule("good"), rule('{bad=~"("}'))
+    relist = make(server.url, rule("good"), rule('{bad=~"("}'))
 
     await relist.once()
     await relist.once()
@@ -569,10 +553,10 @@ async def test_the_health_check_names_rules_with_their_file(make, clock, named):
 @pytest.mark.parametrize("failing", ["ambiguous_bindings", "choices"])
 @pytest.mark.parametrize("failure", [RecursionError, MemoryError])
 async def test_whatever_fails_for_one_rule_affects_no_other(
-    running, make, caplog, monkeypatch, failing, failure
+    server, make, caplog, monkeypatch, failing, failure
 ):
     """Its series are written by others; the failure is that of a defect."""
-    running.put(*(f'{name}{{namespace="n",pod="p"}} 1' for name in ("sound", "hit", "other")))
+    server.put(*(f'{name}{{namespace="n",pod="p"}} 1' for name in ("sound", "hit", "other")))
     function = getattr(label_binding, failing)
 
     def fail_for_one(rule, *others):
@@ -581,9 +565,9 @@ async def test_whatever_fails_for_one_rule_affects_no_other(
         return function(rule, *others)
 
     monkeypatch.setattr(label_binding, failing, fail_for_one)
-    relist = make(running.url, rule("sound"), rule("hit", labels=SWITCHING), interval=0.1)
+    relist = make(server.url, rule("sound"), rule("hit", labels=SWITCHING), interval=0.1)
 
-    async with following(relist):
+    async with running(relist.run()):
         await until(lambda: any(each.exc_info for each in caplog.records))
         await until(lambda: "sound" in metrics(relist))
         rules = "rules:\n" + rule("hit", labels=SWITCHING) + rule("other") + rule("sound")
@@ -591,8 +575,8 @@ async def test_whatever_fails_for_one_rule_affects_no_other(
         assert metrics(relist) - {"hit"} == {"sound", "other"}
 
 
-async def test_bad_selector_is_not_taken_for_missing_support_of_match(running, make, proxy):
-    running.put('also_good{namespace="n",pod="p"} 1')
+async def test_bad_selector_is_not_taken_for_missing_support_of_match(server, make, proxy):
+    server.put('also_good{namespace="n",pod="p"} 1')
     fake = await proxy()
     relist = make(fake.url, rule('{bad=~"("}'), rule("also_good"))
 
@@ -605,8 +589,8 @@ async def test_bad_selector_is_not_taken_for_missing_support_of_match(running, m
     assert metrics(relist) == {"also_good"}
 
 
-async def test_failing_rule_keeps_its_last_good_listing(running, make, proxy, caplog):
-    running.put('kept{namespace="n",pod="p"} 1')
+async def test_failing_rule_keeps_its_last_good_listing(server, make, proxy, caplog):
+    server.put('kept{namespace="n",pod="p"} 1')
     caplog.set_level(logging.INFO, "adapter")
     fake = await proxy()
     relist = make(fake.url, rule('{__name__=~"kept"}'))
@@ -628,9 +612,9 @@ async def test_failing_rule_keeps_its_last_good_listing(running, make, proxy, ca
     assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
 
 
-async def test_names_of_the_index_stay_if_the_exact_query_fails(running, make, proxy, caplog):
-    running.put('inexact{namespace="n",pod="p"} 1', at=time.time() - 300)
-    running.put("present 1")  # without a present sample, the index has no past ones
+async def test_names_of_the_index_stay_if_the_exact_query_fails(server, make, proxy, caplog):
+    server.put('inexact{namespace="n",pod="p"} 1', at=time.time() - 300)
+    server.put("present 1")  # without a present sample, the index has no past ones
     fake = await proxy(
         spoil=lambda received: (
             fakes.says("too much", status=422) if "query" in received.path else None
@@ -648,10 +632,10 @@ async def test_names_of_the_index_stay_if_the_exact_query_fails(running, make, p
 
 @pytest.mark.parametrize("ignores_match", [False, True])
 async def test_partial_responses_remove_nothing_and_add_what_is_new(
-    running, make, proxy, ignores_match
+    server, make, proxy, ignores_match
 ):
     one, two, new = names = [f"part{ignores_match}_{each}" for each in ("one", "two", "new")]
-    running.put(
+    server.put(
         f'{one}{{namespace="n",pod="p"}} 1',
         f'{two}{{namespace="n",pod="p"}} 1',
         f'{two}{{namespace="n",exported_pod="p"}} 1',
@@ -700,8 +684,8 @@ def listed(relist: Relist) -> set[str]:
     return {series.name for series in relist.generation.listings[0].series}
 
 
-async def test_exact_result_without_names_is_an_error(running, make, proxy, caplog):
-    running.put('nameless{namespace="n",pod="p"} 1')
+async def test_exact_result_without_names_is_an_error(server, make, proxy, caplog):
+    server.put('nameless{namespace="n",pod="p"} 1')
     element = '{"metric":{},"value":[1,"1"]}'
     body = f'{{"status":"success","data":{{"resultType":"vector","result":[{element}]}}}}'
     fake = await proxy(
@@ -728,7 +712,7 @@ async def test_attempted_is_set_after_the_timeout_if_prometheus_hangs(make, prox
     fake = await proxy(fakes.hangs)
     relist = make(fake.url, rule("hanging"), timeout=0.1)
 
-    async with following(relist), asyncio.timeout(5):
+    async with running(relist.run()), asyncio.timeout(5):
         await relist.attempted.wait()
 
     assert relist.statuses[0].listed is None
@@ -744,11 +728,11 @@ async def test_attempted_is_set_by_failures_too(make, proxy):
     assert relist.attempted.is_set()
 
 
-async def test_attempted_is_set_without_rules(make, running):
-    relist = make(running.url)
+async def test_attempted_is_set_without_rules(make, server):
+    relist = make(server.url)
 
     assert relist.attempted.is_set()
-    async with following(relist):
+    async with running(relist.run()):
         await asyncio.sleep(0.05)
     assert relist.generation.catalog.entries == ()
 
@@ -758,7 +742,7 @@ async def test_prometheus_that_is_down_at_start_is_retried(make, tmp_path):
     late = real.Prometheus(tmp_path)
     relist = make(late.url, rule('{__name__=~"late"}'), random=lambda: 0.0)
     try:
-        async with following(relist):
+        async with running(relist.run()):
             async with asyncio.timeout(5):
                 await relist.attempted.wait()
             assert relist.generation.catalog.entries == ()
@@ -809,7 +793,7 @@ async def pauses_of(make, fake, monkeypatch, **options):
     relist = make(fake.url, rule("paused"), monotonic=monotonic, refresh_interval=1e9, **options)
     patched = types.SimpleNamespace(**{**vars(asyncio), "timeout": advance})
     monkeypatch.setattr("adapter.server.series.relist.asyncio", patched)
-    async with following(relist):
+    async with running(relist.run()):
         await until(lambda: len(pauses) >= 4)
     return pauses[:4]
 
@@ -817,31 +801,31 @@ async def pauses_of(make, fake, monkeypatch, **options):
 # Several labels for one resource
 
 
-async def test_pod_of_the_exporter_is_not_taken_for_the_workload(running, make):
-    running.put('own{namespace="n",exported_pod="work",pod="exporter"} 1')
-    relist = make(running.url, rule("own", labels=SWITCHING))
+async def test_pod_of_the_exporter_is_not_taken_for_the_workload(server, make):
+    server.put('own{namespace="n",exported_pod="work",pod="exporter"} 1')
+    relist = make(server.url, rule("own", labels=SWITCHING))
 
     await relist.once()
 
     assert pod_labels(relist, "own") == ("exported_pod",)
 
 
-async def test_fleet_that_switches_labels_is_queried_by_the_live_label(running, make):
-    running.put('fleet{namespace="n",exported_pod="p"} 1')
-    relist = make(running.url, rule("fleet", labels=SWITCHING), refresh_interval=0.1)
+async def test_fleet_that_switches_labels_is_queried_by_the_live_label(server, make):
+    server.put('fleet{namespace="n",exported_pod="p"} 1')
+    relist = make(server.url, rule("fleet", labels=SWITCHING), refresh_interval=0.1)
 
-    async with following(relist):
+    async with running(relist.run()):
         await until(lambda: pod_labels(relist, "fleet") == ("exported_pod",))
 
-        running.put('fleet{namespace="n",pod="p"} 1')  # a rolling change: both are live
+        server.put('fleet{namespace="n",pod="p"} 1')  # a rolling change: both are live
         await until(lambda: pod_labels(relist, "fleet") == ("exported_pod", "pod"))
 
-        running.end('fleet{namespace="n",exported_pod="p"} 1')
+        server.end('fleet{namespace="n",exported_pod="p"} 1')
         await until(lambda: pod_labels(relist, "fleet") == ("pod",))
 
 
-async def test_refresh_probes_only_labels_that_could_change_the_choice(running, make, proxy):
-    running.put('steady{namespace="n",exported_pod="p"} 1')
+async def test_refresh_probes_only_labels_that_could_change_the_choice(server, make, proxy):
+    server.put('steady{namespace="n",exported_pod="p"} 1')
     fake = await proxy()
     relist = make(fake.url, rule("steady", labels=SWITCHING))
     await relist.once()
@@ -853,28 +837,28 @@ async def test_refresh_probes_only_labels_that_could_change_the_choice(running, 
     assert 'exported_pod="",pod!=""' in request.parameters["query"]
 
 
-async def test_last_choice_stays_while_no_series_is_live(running, make):
-    running.put('idle{namespace="n",pod="p"} 1', at=time.time() - 1)
-    running.put('idle{namespace="n",exported_pod="p"} 1', at=time.time() - 1)
-    running.end('idle{namespace="n",exported_pod="p"} 1', at=time.time() - 0.5)
-    relist = make(running.url, rule("idle", labels=SWITCHING))
+async def test_last_choice_stays_while_no_series_is_live(server, make):
+    server.put('idle{namespace="n",pod="p"} 1', at=time.time() - 1)
+    server.put('idle{namespace="n",exported_pod="p"} 1', at=time.time() - 1)
+    server.end('idle{namespace="n",exported_pod="p"} 1', at=time.time() - 0.5)
+    relist = make(server.url, rule("idle", labels=SWITCHING))
     await relist.once()
     assert pod_labels(relist, "idle") == ("pod",)
 
-    running.end('idle{namespace="n",pod="p"} 1')
+    server.end('idle{namespace="n",pod="p"} 1')
     await relist.once()
 
     assert pod_labels(relist, "idle") == ("pod",)
 
 
-async def test_last_choice_stays_while_the_probes_fail(running, make, proxy, caplog):
-    running.put('blind{namespace="n",pod="p"} 1')
+async def test_last_choice_stays_while_the_probes_fail(server, make, proxy, caplog):
+    server.put('blind{namespace="n",pod="p"} 1')
     fake = await proxy()
     relist = make(fake.url, rule("blind", labels=SWITCHING))
     await relist.once()
 
     fake.behave = fakes.through(
-        running.url,
+        server.url,
         spoil=lambda received: fakes.says("no", status=503) if "query" in received.path else None,
     )
     await relist.once()
@@ -883,10 +867,10 @@ async def test_last_choice_stays_while_the_probes_fail(running, make, proxy, cap
     assert "query of live labels failed" in caplog.text
 
 
-async def test_a_rule_is_not_listed_until_the_labels_of_live_series_are_known(running, make, proxy):
-    running.put('guessed{namespace="n",pod="p"} 1')
-    running.put('guessed{namespace="n",exported_pod="p"} 1', at=time.time() - 1)
-    running.end('guessed{namespace="n",exported_pod="p"} 1')
+async def test_a_rule_is_not_listed_until_the_labels_of_live_series_are_known(server, make, proxy):
+    server.put('guessed{namespace="n",pod="p"} 1')
+    server.put('guessed{namespace="n",exported_pod="p"} 1', at=time.time() - 1)
+    server.end('guessed{namespace="n",exported_pod="p"} 1')
     fake = await proxy(
         spoil=lambda received: (
             fakes.says("no", status=503)
@@ -903,7 +887,7 @@ async def test_a_rule_is_not_listed_until_the_labels_of_live_series_are_known(ru
     assert "cannot list rules[0]" in relist.check().fact
     assert "guessed" in {entry.metric for entry in relist.generation.catalog.entries}
 
-    fake.behave = fakes.through(running.url)
+    fake.behave = fakes.through(server.url)
     await relist.refresh_live_labels()
 
     assert pod_labels(relist, "guessed") == ("pod",)
@@ -911,9 +895,9 @@ async def test_a_rule_is_not_listed_until_the_labels_of_live_series_are_known(ru
     assert not relist.generation.statuses[0].failed
 
 
-async def test_labels_are_not_known_before_the_catalog_has_them(running, make, monkeypatch):
-    running.put('halfway{namespace="n",pod="p"} 1')
-    relist = make(running.url, rule("halfway", labels=SWITCHING))
+async def test_labels_are_not_known_before_the_catalog_has_them(server, make, monkeypatch):
+    server.put('halfway{namespace="n",pod="p"} 1')
+    relist = make(server.url, rule("halfway", labels=SWITCHING))
     before = relist.generation
     build = PausedBuild()
     monkeypatch.setattr(catalog, "build", build)
@@ -931,13 +915,13 @@ async def test_labels_are_not_known_before_the_catalog_has_them(running, make, m
 # Kinds
 
 
-async def test_new_kinds_of_the_cluster_rebuild_the_catalog(running, make):
-    running.put('widget_load{namespace="n",widget="w"} 1')
+async def test_new_kinds_of_the_cluster_rebuild_the_catalog(server, make):
+    server.put('widget_load{namespace="n",widget="w"} 1')
     known = BUILTIN
     labels = "namespace: namespace, widget: widget"
-    relist = make(running.url, rule("widget_load", labels=labels), kinds=lambda: known)
+    relist = make(server.url, rule("widget_load", labels=labels), kinds=lambda: known)
 
-    async with following(relist):
+    async with running(relist.run()):
         await relist.attempted.wait()
         assert [str(entry.resource) for entry in relist.generation.catalog.entries] == [
             "namespaces"
@@ -950,20 +934,20 @@ async def test_new_kinds_of_the_cluster_rebuild_the_catalog(running, make):
     assert relist.generation.kinds == known
 
 
-async def test_new_kinds_of_the_cluster_relist_the_labels_of_templates(running, make):
-    running.put('gadget_load{k_namespace="n",k_widget="w"} 1')
+async def test_new_kinds_of_the_cluster_relist_the_labels_of_templates(server, make):
+    server.put('gadget_load{k_namespace="n",k_widget="w"} 1')
     known = BUILTIN
     text = rule("gadget_load", labels="", more=", template: k_<<.Resource>>")
-    relist = make(running.url, text, kinds=lambda: known, refresh_interval=300)
+    relist = make(server.url, text, kinds=lambda: known, refresh_interval=300)
 
-    async with following(relist):
+    async with running(relist.run()):
         await until(lambda: len(relist.generation.catalog.entries) == 1)
         known = with_widgets()
         await until(lambda: len(relist.generation.catalog.entries) == 2)
 
 
-async def test_kinds_discovered_during_the_first_relist_are_listed_at_once(running, make, proxy):
-    running.put('gizmo_load{g_namespace="n",g_widget="w"} 1')
+async def test_kinds_discovered_during_the_first_relist_are_listed_at_once(server, make, proxy):
+    server.put('gizmo_load{g_namespace="n",g_widget="w"} 1')
     known, widgets = BUILTIN, with_widgets()
 
     async def discovers(request, asked):
@@ -971,12 +955,12 @@ async def test_kinds_discovered_during_the_first_relist_are_listed_at_once(runni
         known = widgets
         return await through(request, asked)
 
-    through = fakes.through(running.url)
+    through = fakes.through(server.url)
     fake = await proxy(discovers)
     text = rule("gizmo_load", labels="", more=", template: g_<<.Resource>>")
     relist = make(fake.url, text, kinds=lambda: known)
 
-    async with following(relist):
+    async with running(relist.run()):
         await until(lambda: len(relist.generation.catalog.entries) == 2)
 
 
@@ -991,8 +975,8 @@ def with_widgets() -> Kinds:
 # Our own metrics
 
 
-async def test_relists_are_counted_by_rule(running, make, proxy):
-    running.put('counted{namespace="n",pod="p"} 1')
+async def test_relists_are_counted_by_rule(server, make, proxy):
+    server.put('counted{namespace="n",pod="p"} 1')
     registry = prometheus_client.CollectorRegistry()
     fake = await proxy()
     relist = make(fake.url, rule("counted"), meter=telemetry.RelistMetrics(registry))
