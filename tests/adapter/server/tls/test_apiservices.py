@@ -11,7 +11,7 @@ from adapter import errors
 from adapter.server.tls.apiservices import APIServiceController
 from rules.findings import State
 from tests import chains
-from tests.store import REGISTRATION, Store
+from tests.store import REGISTRATION
 from tools.certificates import Holder
 
 CUSTOM, EXTERNAL = "v1beta1.custom.metrics.k8s.io", "v1beta1.external.metrics.k8s.io"
@@ -21,16 +21,6 @@ AVAILABLE = {"conditions": [{"type": "Available", "status": "True"}]}
 
 class Done(Exception):
     """Ends a loop that would run forever."""
-
-
-@pytest.fixture
-def store():
-    return Store()
-
-
-@pytest.fixture
-def cluster(store):
-    return store
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from adapter.server.tls.apiservices import APIServiceController
 from certs import secret
 from certs.issue import issue_temporary
 from certs.renew import Policy
-from tests.store import REGISTRATION, Store
+from tests.store import REGISTRATION
 from tools.certificates import NOW
 
 SERVICE, NAMESPACE = "gpu-metrics-adapter", "gpu-metrics"
@@ -138,21 +138,20 @@ class Client:
 
 
 @pytest.fixture
-def cluster():
-    store = Store()
+def store(store):
     name = secret.name_of(SERVICE)
     store.put(f"/api/v1/namespaces/{NAMESPACE}/secrets/{name}", {"type": "Opaque"})
     store.register(API_SERVICE, SERVICE, NAMESPACE)
     return store
 
 
-async def test_ten_renewals_lose_no_request(cluster, api):
+async def test_ten_renewals_lose_no_request(store, api):
     time, rng = Time(), random.Random(1)
     replicas = [Replica(api, time, jitter) for jitter in (0.1, 0.9)]
     await asyncio.gather(*(each.controller.attempt() for each in replicas))
     for each in replicas:
         await each.listen()
-    client = Client(cluster, replicas, time)
+    client = Client(store, replicas, time)
     load = [
         asyncio.create_task(client.reconnect(late=False)),
         asyncio.create_task(client.reconnect(late=True)),

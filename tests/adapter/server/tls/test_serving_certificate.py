@@ -13,8 +13,8 @@ from adapter.server.tls import serving_certificate
 from adapter.server.tls.apiservices import APIServiceController
 from certs import renew, secret
 from certs.renew import Policy
-from tests.store import Store
 from tools.certificates import DAY, NOW
+from tools.waiting import running
 
 SERVICE, NAMESPACE = "gpu-metrics-adapter", "gpu-metrics"
 SECRET = f"/api/v1/namespaces/{NAMESPACE}/secrets/gpu-metrics-adapter-tls"
@@ -79,16 +79,10 @@ class Replica:
 
 
 @pytest.fixture
-def store():
-    store = Store()
+def store(store):
     store.put(SECRET, EMPTY)
     for name in API_SERVICES:
         store.register(name, SERVICE, NAMESPACE)
-    return store
-
-
-@pytest.fixture
-def cluster(store):
     return store
 
 
@@ -387,11 +381,8 @@ async def test_run_reconciles_every_minute_and_retries_failures_with_backoff(sto
             await asyncio.Event().wait()
 
     replica.on_sleep = on_sleep
-    running = asyncio.create_task(replica.controller.run())
-    async with asyncio.timeout(20):
+    async with running(replica.controller.run()), asyncio.timeout(20):
         await enough.wait()
-    running.cancel()
-    await asyncio.gather(running, return_exceptions=True)
 
     assert replica.slept == [1.0, 2.0, 4.0, 8.0, 16.0, 54.0, 54.0, 54.0]
 
