@@ -23,15 +23,6 @@ _MAX_NAMED, _MAX_STATUS = 20, 2000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class State:
-    """State of a ConfigMap: at most one of the two is set, and none if its rules are in use."""
-
-    problem: str = ""
-    """Why it is refused."""
-    unread: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
     """What became of one ConfigMap."""
 
@@ -60,8 +51,11 @@ class Report:
         return shorten("; ".join((*self.problems, in_use)), _MAX_STATUS)
 
 
-def of(states: Iterable[tuple[Watched, State]], view: Generation) -> Iterator[Report]:
-    """Yield a report on each ConfigMap of a namespace that sees `view`."""
+def of(states: Iterable[tuple[Watched, str | None]], view: Generation) -> Iterator[Report]:
+    """Yield a report on each ConfigMap of a namespace that sees `view`.
+
+    `states` are as of `TeamRules.states`.
+    """
     own: dict[str, list[CompiledRule]] = {}
     for rule in view.ruleset.all:
         if rule.team is not None:
@@ -69,15 +63,15 @@ def of(states: Iterable[tuple[Watched, State]], view: Generation) -> Iterator[Re
     metrics: dict[str, list[Metric]] = {}
     for metric in teams.metrics(view.catalog):
         metrics.setdefault(_config_map(metric.rule), []).append(metric)
-    for watched, state in states:
+    for watched, refusal in states:
         key = "/".join(watched.key)
-        rules = () if state.problem or state.unread else own.get(key, ())
+        rules = own.get(key, ()) if refusal == "" else ()
         found = metrics.get(key, ()) if rules else ()
-        problem = state.problem or ("" if state.unread else view.problem)
+        problem = refusal or ("" if refusal is None else view.problem)
         problems = [problem] if problem else list(_problems(rules, found, view))
         yield Report(
             watched=watched,
-            state=REFUSED if state.problem else UNREAD if state.unread else IN_USE,
+            state=REFUSED if refusal else UNREAD if refusal is None else IN_USE,
             rules=len(rules),
             metrics=sorted(each.name for each in found if not each.hidden),
             hidden=sorted(each.name for each in found if each.hidden),

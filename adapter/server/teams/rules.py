@@ -21,7 +21,6 @@ from adapter.background import Condition
 from adapter.clients.rate_limit import Allowances
 from adapter.server.teams import config_maps
 from adapter.server.teams.config_maps import ConfigMapIndex, Watched
-from adapter.server.teams.report import State
 from rules import admission, teams
 from rules.admission import Admission, Size
 from rules.causes import missing
@@ -197,9 +196,7 @@ class TeamRules:
         """Return why the namespace may lack a metric: its rules are refused, or cannot be read."""
         if self._plan is None:
             return (missing.rules_unreadable(),)
-        refused = {
-            each.name: state.problem for each, state in self.states(namespace) if state.problem
-        }
+        refused = {each.name: why for each, why in self.states(namespace) if why}
         return (missing.rules_refused(namespace, refused),) if refused else ()
 
     @property
@@ -207,11 +204,15 @@ class TeamRules:
         """The namespaces that have ConfigMaps."""
         return () if self._plan is None else self._plan.watched.keys()
 
-    def states(self, namespace: str) -> Sequence[tuple[Watched, State]]:
-        """Return the ConfigMaps of a namespace, of those that are too many only some."""
+    def states(self, namespace: str) -> Sequence[tuple[Watched, str | None]]:
+        """Return the ConfigMaps of a namespace, and why each is refused.
+
+        That is empty if its rules are in use, and None if it is not read yet. Of ConfigMaps that
+        are too many, only some are returned.
+        """
         if self._plan is None:
             return ()
-        return [(each, self._state(each)) for each in self._plan.watched.get(namespace, ())]
+        return [(each, self._refusal(each)) for each in self._plan.watched.get(namespace, ())]
 
     def count(self, namespace: str) -> int:
         """Return the number of ConfigMaps of a namespace."""
@@ -252,14 +253,14 @@ class TeamRules:
             self._plan is not None and not self._unread.total() and not self._awaited
         )
 
-    def _state(self, each: Watched) -> State:
+    def _refusal(self, each: Watched) -> str | None:
         assert self._plan is not None
         if problem := self._plan.reading.refused.get(each.key):
-            return State(problem=problem)
+            return problem
         outcome = self._outcomes.get(each.key)
         if outcome is None or outcome.version != each.version:
-            return State(unread=True)
-        return State(problem=outcome.problem or self._using.refused.get(each.key, ""))
+            return None
+        return outcome.problem or self._using.refused.get(each.key, "")
 
     def _counts(self) -> Mapping[str, int]:
         """Return how many ConfigMaps are in each state."""

@@ -158,7 +158,7 @@ def test_a_report_on_rules_that_cannot_be_used_says_so() -> None:
     watched = next(iter(served.replica.index.values()))  # type: ignore[union-attr]
     view = generation.replace(served.generation, problem="cannot be used")
 
-    (found,) = report.of([(watched, report.State())], view)
+    (found,) = report.of([(watched, "")], view)
 
     assert (found.state, found.rules, found.problems) == ("InUse", 0, ["cannot be used"])
     assert found.status == "cannot be used"
