@@ -1,160 +1,61 @@
-"""Bounds of what the server remembers and tracks, in one table.
+"""Bounds of what the server remembers and tracks, in one table: key → value, and until when.
 
 `rules.limits` has the limits on what the writers of objects can make grow.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bound:
-    """Bound of one cache or table."""
-
-    size: int
-    unit: Literal["bytes", "words", "entries"]
-    """`words` are machine words, of 8 bytes."""
-    holds: str
-    """Key → value."""
-    valid: str
-    """How long an entry is used."""
-    reason: str = ""
-    """What fits in."""
-
-
-_EVICTED = "until evicted"
-
-HEADS = Bound(
-    size=80 << 20,
-    unit="bytes",
-    holds="method, URL and headers, without `Audit-Id` and `Traceparent` → parsed head",
-    valid="forever",
-    reason="6 000 heads of an HPA controller",
-)
-USERS = Bound(
-    size=80 << 20,
-    unit="bytes",
-    holds="head → user that the front proxy names",
-    valid="until the trusted CAs change",
-)
-ATTRIBUTES = Bound(
-    size=80 << 20, unit="bytes", holds="head and user → what is authorized", valid="forever"
-)
-TOKENS = Bound(
-    size=4096,
-    unit="entries",
-    holds="digest of a token → user",
-    valid="`--authentication-token-webhook-cache-ttl`",
-)
-DECISIONS = Bound(
-    size=8 << 20,
-    unit="bytes",
-    holds="attributes → allowed or not",
-    valid="`--authorization-webhook-cache-authorized-ttl` and `-unauthorized-ttl`",
-    reason="8 192 of usual size",
-)
-NEGOTIATIONS = Bound(
-    size=256, unit="entries", holds="Accept header → encoding", valid="forever", reason="1 MiB"
-)
-ANSWERS = Bound(
-    size=64 << 20,
-    unit="bytes",
-    holds="path, selectors, form, encoding and layout → encoded answer; likewise of discovery",
-    valid="as long as its evaluation, or the catalog",
-    reason="6 000 autoscalers of ten pods each",
-)
-COMPRESSED = Bound(
-    size=16 << 20, unit="bytes", holds="long body → body compressed by gzip", valid=_EVICTED
-)
-SHARED = Bound(
-    size=500_000,
-    unit="entries",
-    holds="rule, series and selector → samples and requested names of shared queries",
-    valid="as long as they are fresh",
-    reason="150 MiB",
-)
-ALONE = Bound(
-    size=100_000,
-    unit="entries",
-    holds="rule, series, selector and names → samples of single requests",
-    valid="as long as they are fresh",
-)
-EXTERNAL = Bound(
-    size=50_000,
-    unit="entries",
-    holds="rule, selector and namespace → samples of external metrics",
-    valid="as long as they are fresh",
-)
-ANSWERED_NAMES = Bound(
-    size=20_000,
-    unit="entries",
-    holds="names in the values that were made of one evaluation",
-    valid="as long as the evaluation",
-)
-LAST_VALUES = Bound(
-    size=100_000,
-    unit="entries",
-    holds="object and metric → last value, for `onMissing: {lastKnown: …}`",
-    valid=_EVICTED,
-)
-HAD_VALUE = Bound(
-    size=100_000,
-    unit="entries",
-    holds="object and metric → that it had a value, for plans of several queries",
-    valid=_EVICTED,
-)
-SCOPES = Bound(
-    size=10_000,
-    unit="entries",
-    holds="rule and series → which objects one query may cover",
-    valid="forever",
-)
-REQUESTED = Bound(
-    size=8192, unit="entries", holds="names of a request → when it came last", valid="120 s"
-)
-REQUESTED_NAMES = Bound(
-    size=100_000, unit="entries", holds="names in all these requests", valid="120 s"
-)
-SELECTED = Bound(
-    size=1 << 20,
-    unit="words",
-    holds="kind, namespace and label selector → names; likewise → objects",
-    valid="until an object of the namespace changes",
-)
-LABELS = Bound(
-    size=64 << 20,
-    unit="bytes",
-    holds="labels of all objects of a kind, equal ones of a namespace once",
-    valid="while the object exists",
-    reason="150 000 pods with 50 MB; beyond that, the API server matches selectors",
-)
-OBJECTS = Bound(
-    size=200_000,
-    unit="entries",
-    holds="objects of one kind in a watch cache",
-    valid="while the object exists",
-    reason="80 MB; beyond that, each request is a list",
-)
-CAUSES = Bound(
-    size=20_000,
-    unit="entries",
-    holds="plan or rule → causes from Prometheus, with names",
-    valid="30 s",
-)
-METRIC_CAUSES = Bound(
-    size=1024, unit="entries", holds="metric → causes without a plan; rule → labels", valid="30 s"
-)
-LOGGED_CAUSES = Bound(
-    size=8192, unit="entries", holds="subject → causes that were logged", valid="until they end"
-)
-TEAMS = Bound(
-    size=2000,
-    unit="entries",
-    holds="namespace → its client of Prometheus, its rate of causes, its explanations",
-    valid=_EVICTED,
-)
-
-TABLE = {name.lower(): each for name, each in globals().items() if isinstance(each, Bound)}
-"""Name -> bound, in the order of this file."""
+HEADS = 80 << 20
+"""Bytes. Method, URL and headers, without `Audit-Id` and `Traceparent` → parsed head, forever.
+6 000 heads of an HPA controller fit in."""
+USERS = 80 << 20
+"""Bytes. Head → user that the front proxy names, until the trusted CAs change."""
+ATTRIBUTES = 80 << 20
+"""Bytes. Head and user → what is authorized, forever."""
+TOKENS = 4096
+"""Digest of a token → user, for `--authentication-token-webhook-cache-ttl`."""
+DECISIONS = 8 << 20
+"""Bytes. Attributes → allowed or not, for `--authorization-webhook-cache-authorized-ttl` and
+`-unauthorized-ttl`. 8 192 of usual size fit in."""
+NEGOTIATIONS = 256
+"""Accept header → encoding, forever. They take 1 MiB."""
+ANSWERS = 64 << 20
+"""Bytes. Path, selectors, form, encoding and layout → encoded answer, as long as its evaluation;
+likewise of discovery, as long as the catalog. 6 000 autoscalers of ten pods each fit in."""
+COMPRESSED = 16 << 20
+"""Bytes. Long body → body compressed by gzip, until evicted."""
+SHARED = 500_000
+"""Rule, series and selector → samples and requested names of shared queries, while fresh. They
+take 150 MiB."""
+ALONE = 100_000
+"""Rule, series, selector and names → samples of single requests, while fresh."""
+EXTERNAL = 50_000
+"""Rule, selector and namespace → samples of external metrics, while fresh."""
+ANSWERED_NAMES = 20_000
+"""Names in the values that were made of one evaluation, as long as the evaluation."""
+LAST_VALUES = 100_000
+"""Object and metric → last value, for `onMissing: {lastKnown: …}`, until evicted."""
+HAD_VALUE = 100_000
+"""Object and metric → that it had a value, for plans of several queries, until evicted."""
+SCOPES = 10_000
+"""Rule and series → which objects one query may cover, forever."""
+REQUESTED = 8192
+"""Names of a request → when it came last, for 120 s."""
+REQUESTED_NAMES = 100_000
+"""Names in all these requests."""
+SELECTED = 1 << 20
+"""Machine words, of 8 bytes. Kind, namespace and label selector → names; likewise → objects; until
+an object of the namespace changes."""
+LABELS = 64 << 20
+"""Bytes. Labels of all objects of a kind, equal ones of a namespace once. 150 000 pods have 50 MB;
+beyond that, the API server matches selectors."""
+OBJECTS = 200_000
+"""Objects of one kind in a watch cache. They take 80 MB; beyond that, each request is a list."""
+CAUSES = 20_000
+"""Plan or rule → causes from Prometheus, with names, for 30 s."""
+METRIC_CAUSES = 1024
+"""Metric → causes without a plan; rule → labels; for 30 s."""
+LOGGED_CAUSES = 8192
+"""Subject → causes that were logged, until they end."""
+TEAMS = 2000
+"""Namespace → its client of Prometheus, its rate of causes, its explanations, until evicted."""

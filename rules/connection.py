@@ -72,15 +72,22 @@ class Option:
     help: str
     """Description of the flag."""
     flag: str
-    """Name of the flag, after `--prometheus-`."""
+    """Name of the flag, after `--prometheus-`; empty if it is the field's, with hyphens."""
     default: str
     """Text as on the command line."""
     value: Any
     """Value of `default`."""
 
 
-def option(kind: Kind, flag: str, description: str, *, text: str = "", value: Any = None) -> Any:
-    """Declare a field of Connection; `text` and `value` are its default."""
+_DEFAULTS: Mapping[Kind, Any] = {"token url": "", "text": "", "headers": (), "files": ()}
+
+
+def option(
+    kind: Kind, description: str, *, flag: str = "", text: str = "", value: Any = None
+) -> Any:
+    """Declare a field of Connection; `text` and `value` are its default, else that of its kind."""
+    if value is None:
+        value = _DEFAULTS.get(kind)
     declared = Option(kind=kind, help=description, flag=flag, default=text, value=value)
     return dataclasses.field(default=value, metadata={Option: declared})
 
@@ -91,133 +98,101 @@ class Connection:
 
     url: str = option(
         "url",
-        "url",
         "Base URL of Prometheus, without /api/v1. Its query string, such as `nocache=1`, is sent "
         "with each request.",
         text="https://localhost",
         value="https://localhost",
     )
     verb: Verb = option(
-        "verb",
-        "verb",
-        "HTTP method of requests to Prometheus: GET or POST.",
-        text="GET",
-        value="GET",
+        "verb", "HTTP method of requests to Prometheus: GET or POST.", text="GET", value="GET"
     )
     headers: tuple[tuple[str, str], ...] = option(
         "headers",
-        "header",
         "HTTP header of requests to Prometheus, as `Name=value`. Repeatable.",
-        value=(),
+        flag="header",
     )
     timeout: float = option(
-        "duration",
-        "timeout",
-        "Maximum duration of a request to Prometheus.",
-        text="30s",
-        value=30.0,
+        "duration", "Maximum duration of a request to Prometheus.", text="30s", value=30.0
     )
     """Seconds."""
     token_file: str | None = option(
         "file",
-        "token-file",
         "File with the bearer token for Prometheus, reread every minute. An Authorization header "
         "in --prometheus-header, or a user in --prometheus-url, takes precedence.",
     )
     username_file: str | None = option(
         "file",
-        "username-file",
         "File with the user name for basic authentication to Prometheus, reread every minute. "
         "Requires --prometheus-password-file.",
     )
     password_file: str | None = option(
         "file",
-        "password-file",
         "File with the password of the user in --prometheus-username-file, reread every minute.",
     )
     oauth2_token_url: str = option(
         "token url",
-        "oauth2-token-url",
         "URL of the token server that issues bearer tokens for Prometheus, by the client "
         "credentials grant of OAuth 2.0. Requires a client ID and a client secret.",
-        value="",
     )
-    oauth2_client_id: str = option(
-        "text",
-        "oauth2-client-id",
-        "Client ID for the token server.",
-        value="",
-    )
+    oauth2_client_id: str = option("text", "Client ID for the token server.")
     oauth2_client_secret_file: str | None = option(
-        "file",
-        "oauth2-client-secret-file",
-        "File with the client secret for the token server, reread for each token.",
+        "file", "File with the client secret for the token server, reread for each token."
     )
     oauth2_parameters: tuple[tuple[str, str], ...] = option(
         "files",
-        "oauth2-parameter",
         "Parameter of requests to the token server, as `Name=value`, such as `scope=metrics.read`. "
         "Repeatable.",
-        value=(),
+        flag="oauth2-parameter",
     )
     oauth2_ca_file: str | None = option(
         "file",
-        "oauth2-ca-file",
         "PEM file with the CAs of the token server, reread every minute. Without it, the CAs of "
         "the operating system.",
     )
     identity: Identity | None = option(
         "identity",
-        "identity",
         "Authenticate to Prometheus with the identity of the pod in a cloud: aws (Signature "
         "Version 4), azure or google. Requires an image with the libraries of the clouds.",
     )
     aws_region: str | None = option(
-        "file",
-        "aws-region",
-        "Region of the Prometheus in AWS. Without it, that of the environment.",
+        "file", "Region of the Prometheus in AWS. Without it, that of the environment."
     )
     aws_profile: str | None = option(
-        "file",
-        "aws-profile",
-        "Profile in the configuration file of AWS, such as one with a role to assume.",
+        "file", "Profile in the configuration file of AWS, such as one with a role to assume."
     )
     header_files: tuple[tuple[str, str], ...] = option(
         "files",
-        "header-file",
         "HTTP header of requests to Prometheus, as `Name=file`: the file has its value, and is "
         "reread every minute. Repeatable.",
-        value=(),
+        flag="header-file",
     )
     ca_file: str | None = option(
         "file",
-        "ca-file",
         "PEM file with the CAs that may have signed the certificate of Prometheus, reread every "
         "minute. Without it, the CA of --prometheus-auth-config or --prometheus-auth-incluster, "
         "else the CAs of the operating system.",
     )
     client_cert_file: str | None = option(
         "file",
-        "client-tls-cert-file",
         "PEM file with the client certificate for Prometheus, reread every minute. Requires "
         "--prometheus-client-tls-key-file.",
+        flag="client-tls-cert-file",
     )
     client_key_file: str | None = option(
         "file",
-        "client-tls-key-file",
         "PEM file with the private key of --prometheus-client-tls-cert-file.",
+        flag="client-tls-key-file",
     )
     auth_in_cluster: bool = option(
         "switch",
-        "auth-incluster",
         "Authenticate to Prometheus with the token of the pod's service account, and trust the CA "
         "of the cluster. --prometheus-token-file and --prometheus-ca-file take precedence.",
         text="false",
         value=False,
+        flag="auth-incluster",
     )
     auth_config: str | None = option(
         "file",
-        "auth-config",
         "Kubeconfig with the credentials for Prometheus and the CA to trust; its server address "
         "is not used. The flags for a token, a CA and a client certificate take precedence.",
     )

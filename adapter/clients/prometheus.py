@@ -182,7 +182,7 @@ class Prometheus:
         self._held = (held or Held()).share()
         self._slots: FairSlots | None = None
         """Of all teams, which have the same limits; None before the first."""
-        self._teams: LRUCache[Team, Prometheus] = LRUCache(bounds.TEAMS.size)
+        self._teams: LRUCache[Team, Prometheus] = LRUCache(bounds.TEAMS)
         self._confinement: Confinement | None = None
 
     def for_team(self, team: Team | None) -> Prometheus:

@@ -106,7 +106,7 @@ class WatchCaches(Generic[IndexT]):
         content: Content[IndexT],
         *,
         metrics: telemetry.WatchCacheMetrics,
-        max_objects: int | None = bounds.OBJECTS.size,
+        max_objects: int | None = bounds.OBJECTS,
         clock: Clock = time.monotonic,
         sleep: Sleep = asyncio.sleep,
     ) -> None:

@@ -63,7 +63,7 @@ _TYPES: Mapping[connection.Kind, FlagType[Any]] = {
 }
 _FLAGS = {
     field: Flag(
-        name=f"prometheus-{option.flag}",
+        name=f"prometheus-{option.flag or field.replace('_', '-')}",
         type=_TYPES[option.kind],
         help=option.help,
         default=option.default,

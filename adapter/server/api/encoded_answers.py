@@ -38,9 +38,7 @@ class EncodedAnswers:
     """
 
     def __init__(self) -> None:
-        self.cache: LRUCache[_Key, tuple[tuple[object, ...], Answer]] = LRUCache(
-            bounds.ANSWERS.size
-        )
+        self.cache: LRUCache[_Key, tuple[tuple[object, ...], Answer]] = LRUCache(bounds.ANSWERS)
         self._thread = futures.ThreadPoolExecutor(max_workers=1, thread_name_prefix="encoder")
         self._in_flight: SingleFlight[Hashable, bytes] = SingleFlight()
 

@@ -71,7 +71,7 @@ class Explainer:
 
     def __init__(self) -> None:
         self._slots = MaxInFlight(_AT_ONCE)
-        self._slots_of = functools.lru_cache(bounds.TEAMS.size)(lambda _: MaxInFlight(_AT_ONCE))
+        self._slots_of = functools.lru_cache(bounds.TEAMS)(lambda _: MaxInFlight(_AT_ONCE))
 
     async def answer(
         self, group: AnyGroup, info: RequestInfo, backend: Backend, *, deadline: float

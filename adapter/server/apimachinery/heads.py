@@ -55,7 +55,7 @@ class Heads:
     """Cache of parsed heads (LRU): a replica gets the same few thousand again and again."""
 
     def __init__(self) -> None:
-        self.cache: LRUCache[_Key, Head] = LRUCache(bounds.HEADS.size)
+        self.cache: LRUCache[_Key, Head] = LRUCache(bounds.HEADS)
 
     def parse(self, request: Request) -> Head:
         """Return the head of `request`, which is remembered only if `remember` is called.

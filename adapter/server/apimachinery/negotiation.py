@@ -75,7 +75,7 @@ class Accepted(NamedTuple):
     transform: Transform = UNCHANGED
 
 
-@functools.lru_cache(maxsize=bounds.NEGOTIATIONS.size)
+@functools.lru_cache(maxsize=bounds.NEGOTIATIONS)
 def routable(accept: str, produced: tuple[str, ...] = PRODUCED) -> bool:
     """Return whether Kubernetes' router (go-restful) accepts an Accept header.
 
@@ -85,7 +85,7 @@ def routable(accept: str, produced: tuple[str, ...] = PRODUCED) -> bool:
     return any(each == "*/*" or each in produced for each in types)
 
 
-@functools.lru_cache(maxsize=bounds.NEGOTIATIONS.size * _MAX_TRANSFORMS_PER_HEADER)
+@functools.lru_cache(maxsize=bounds.NEGOTIATIONS * _MAX_TRANSFORMS_PER_HEADER)
 def negotiate(accept: str, transforms: frozenset[Transform] = ONLY_UNCHANGED) -> Accepted | None:
     """Return what an Accept header prefers; None if it allows nothing that is served.
 

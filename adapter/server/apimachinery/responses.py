@@ -65,7 +65,7 @@ class Compressor:
     def __init__(self) -> None:
         self._thread = futures.ThreadPoolExecutor(max_workers=1, thread_name_prefix="gzip")
         self._bodies: SingleFlightCache[bytes, bytes] = SingleFlightCache(
-            ttl=lambda *_: math.inf, max_size=bounds.COMPRESSED.size, size=lambda body, _: len(body)
+            ttl=lambda *_: math.inf, max_size=bounds.COMPRESSED, size=lambda body, _: len(body)
         )
 
     async def compress(self, answer: Answer, request: Request) -> Answer:

@@ -99,7 +99,7 @@ class Authenticator:
         self._verifier = TrustVerifier(trust())
         self.identities: WeakCache[Hashable, PeerIdentity] = WeakCache()
         """By open connection, under the current `Trust`."""
-        self.users: LRUCache[Head, User] = LRUCache(bounds.USERS.size)
+        self.users: LRUCache[Head, User] = LRUCache(bounds.USERS)
         """Users that front proxies name, under the current `Trust`."""
 
     async def authenticate(self, peer: Peer | None, head: Head) -> User:

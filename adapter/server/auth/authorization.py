@@ -99,7 +99,7 @@ class Authorizer:
         self._denied_ttl = denied_ttl
         self.decisions: SingleFlightCache[Attributes, Decision] = SingleFlightCache(
             ttl=self._ttl,
-            max_size=bounds.DECISIONS.size,
+            max_size=bounds.DECISIONS,
             size=_entry_size,
             clock=clock,
         )

@@ -57,7 +57,7 @@ class Guard:
         self._mutating = MaxInFlight(max_mutating)
         self.peers = Peers()
         self.attributes: LRUCache[Head, tuple[RequestInfo, Attributes]] = LRUCache(
-            bounds.ATTRIBUTES.size
+            bounds.ATTRIBUTES
         )
         """Attributes of requests without impersonation."""
         self._reviews: dict[Attributes, asyncio.Task[bool]] = {}

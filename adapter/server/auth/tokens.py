@@ -91,7 +91,7 @@ class TokenReviews:
         self._key = os.urandom(32)
         self.results: SingleFlightCache[_TokenKey, _ReviewResult] = SingleFlightCache(
             ttl=lambda _, result: 0.0 if result.error else ttl,
-            max_size=bounds.TOKENS.size,
+            max_size=bounds.TOKENS,
             clock=clock,
         )
 

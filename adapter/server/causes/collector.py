@@ -63,11 +63,11 @@ class CauseCollector:
         self._query_labels = labels
         self._clock = clock
         self._causes: SingleFlightCache[_Metric, tuple[Finding, ...]] = SingleFlightCache(
-            ttl=lambda *_: _CAUSES_TTL, max_size=bounds.METRIC_CAUSES.size, clock=clock
+            ttl=lambda *_: _CAUSES_TTL, max_size=bounds.METRIC_CAUSES, clock=clock
         )
         self._labels: SingleFlightCache[tuple[CompiledRule, str], frozenset[str]]
         self._labels = SingleFlightCache(
-            ttl=lambda *_: _LABELS_TTL, max_size=bounds.METRIC_CAUSES.size, clock=clock
+            ttl=lambda *_: _LABELS_TTL, max_size=bounds.METRIC_CAUSES, clock=clock
         )
         self._presets: SingleFlight[None, object] = SingleFlight()
         self._log = CauseLog(clock=clock)

@@ -80,12 +80,12 @@ class Probes:
         self._query = query
         self._detection = detection
         self._now = now
-        self._bucket = functools.lru_cache(bounds.TEAMS.size)(
+        self._bucket = functools.lru_cache(bounds.TEAMS)(
             lambda _team: TokenBucket(_PER_SECOND, _BURST, clock=clock)
         )
         self._causes: SingleFlightCache[_Subject, _Found] = SingleFlightCache(
             ttl=lambda *_: _TTL,
-            max_size=bounds.CAUSES.size,
+            max_size=bounds.CAUSES,
             size=lambda key, _: 1 + (len(key.names) if isinstance(key, Plan) else 0),
             clock=clock,
         )

@@ -106,7 +106,7 @@ class CauseLog:
             line = _line(causes, error)
             log.log(known.level, "%s: %s%s", subject, line[:_MAX_LINE], repeated)
         known.count(now)
-        if len(self._missing) > bounds.LOGGED_CAUSES.size:
+        if len(self._missing) > bounds.LOGGED_CAUSES:
             self._missing.popitem(last=False)
 
     def log_ended(self) -> None:

@@ -144,8 +144,8 @@ class ObjectIndex:
         self._versions: dict[str | None, int] = {}
         """Number of the last change of each namespace that has objects; of all under None."""
         self._changes = itertools.count(1)
-        self._names: _Results[str] = LRUCache(bounds.SELECTED.size)
-        self._objects: _Results[Object] = LRUCache(bounds.SELECTED.size)
+        self._names: _Results[str] = LRUCache(bounds.SELECTED)
+        self._objects: _Results[Object] = LRUCache(bounds.SELECTED)
         """Apart from the names: a list of all objects would evict those of most autoscalers."""
         for each in objects:
             self.put(each)
@@ -170,7 +170,7 @@ class ObjectIndex:
     def outdated(self) -> bool:
         """Whether a new list would probably have the labels of a namespace that has none here."""
         omitted = len(self._labels) < len(self._namespaces)
-        return omitted and self._labels_size <= bounds.LABELS.size // 2
+        return omitted and self._labels_size <= bounds.LABELS // 2
 
     def put(self, item: Object) -> None:
         """Add or replace an object."""
@@ -197,7 +197,7 @@ class ObjectIndex:
                 _add_to_label(by_value, key, namespace, name, labels)
         objects[name] = labels
         self._changed(namespace)
-        while self._labels_size > bounds.LABELS.size:
+        while self._labels_size > bounds.LABELS:
             self._omit_labels(self._largest_labels())
 
     def remove(self, namespace: str, name: str) -> None:

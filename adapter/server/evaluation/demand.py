@@ -58,10 +58,7 @@ class Demand:
             self._names += len(requested[1])
         self._requested[requested] = now
         self._evict_older(now - _WINDOW)
-        while (
-            self._names > bounds.REQUESTED_NAMES.size
-            or len(self._requested) > bounds.REQUESTED.size
-        ):
+        while self._names > bounds.REQUESTED_NAMES or len(self._requested) > bounds.REQUESTED:
             self._evict()
 
     def busy(self, now: float, freshness: float) -> bool:

@@ -94,18 +94,16 @@ class Evaluation:
         self._allow_partial = allow_partial
         self._metrics = metrics
         self._sharing = sharing
-        self._scopes: LRUCache[_Steps, Scope] = LRUCache(bounds.SCOPES.size)
+        self._scopes: LRUCache[_Steps, Scope] = LRUCache(bounds.SCOPES)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._shared: LRUCache[tuple[_Steps, Selector, str], SharedQuery] = LRUCache(
-            bounds.SHARED.size
-        )
+        self._shared: LRUCache[tuple[_Steps, Selector, str], SharedQuery] = LRUCache(bounds.SHARED)
         self._demoted = Demoted()
         self._context = Context(
             queries=self._queries,
             freshness=freshness,
             alone=SingleFlightCache(
                 ttl=lambda _, snapshot: snapshot.expires - _now(),
-                max_size=bounds.ALONE.size,
+                max_size=bounds.ALONE,
                 size=lambda _, snapshot: _RESULT + snapshot.size,
                 clock=_now,
             ),
@@ -115,16 +113,16 @@ class Evaluation:
         )
         self._rows: SingleFlightCache[tuple[Step, Selector, str], _Rows] = SingleFlightCache(
             ttl=lambda _, rows: rows.expires - _now(),
-            max_size=bounds.EXTERNAL.size,
+            max_size=bounds.EXTERNAL,
             size=lambda _, rows: _RESULT + rows.size,
             clock=_now,
         )
         # Answers depend on these, so no namespace evicts what belongs to others.
         self._last: FairLRUCache[Identity, Value] = FairLRUCache(
-            bounds.LAST_VALUES.size, aggregate.namespace_of
+            bounds.LAST_VALUES, aggregate.namespace_of
         )
         self._had_value: FairLRUCache[Identity, bool] = FairLRUCache(
-            bounds.HAD_VALUE.size, aggregate.namespace_of
+            bounds.HAD_VALUE, aggregate.namespace_of
         )
         self.usage_status = UsageStatus(clock)
 

@@ -62,7 +62,7 @@ class Snapshot:
     partial: str
     """What Prometheus says that the samples lack, for the log; empty if they are whole."""
     answers: LRUCache[ObjectNames, Any] = field(
-        default_factory=lambda: LRUCache(bounds.ANSWERED_NAMES.size)
+        default_factory=lambda: LRUCache(bounds.ANSWERED_NAMES)
     )
     """What `Evaluation` made of the samples: values, or usages for steps of `resourceRules`."""
 
