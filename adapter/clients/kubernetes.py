@@ -42,7 +42,6 @@ _METADATA_LIST = f"{_JSON};as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,{_JSO
 _METADATA = f"{_JSON};as=PartialObjectMetadata;g=meta.k8s.io;v=v1,{_JSON}"
 """Accept header for watches of which only the objects' metadata are needed."""
 
-_MERGE_PATCH = "application/merge-patch+json"
 _PAGE = 50
 """Items per page of a list."""
 _MAX_PAGE = 1 << 20
@@ -249,8 +248,8 @@ class Kube:
 
     async def patch(self, path: str, document: Any) -> Any:
         """Apply a JSON merge patch to the object at `path` and return it."""
-        sent = await self._exchange("PATCH", path, document=document, content_type=_MERGE_PATCH)
-        return sent[1]
+        request = {"document": document, "content_type": "application/merge-patch+json"}
+        return (await self._exchange("PATCH", path, **request))[1]
 
     async def stream(
         self,
@@ -440,12 +439,8 @@ def _decode(body: bytes | bytearray) -> Any:
     try:
         return orjson.loads(body)
     except orjson.JSONDecodeError as error:
-        shallow = _shallow(body)
-        if shallow == body:
-            raise errors.Broken(f"the response is not JSON: {error}") from error
-    try:
-        return orjson.loads(shallow)
-    except orjson.JSONDecodeError as error:
+        with contextlib.suppress(orjson.JSONDecodeError):
+            return orjson.loads(_shallow(body))
         raise errors.Broken(f"the response is not JSON: {error}") from error
 
 

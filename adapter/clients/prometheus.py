@@ -212,7 +212,9 @@ class Prometheus:
         `reduce` gets the samples as they arrive, and the result has none then. A Prometheus that
         refuses POST with 405 is queried by GET for the next five minutes.
         """
-        if self._verb == "POST" and not self._post_was_refused():
+        refused_at = self._post.refused_at
+        waits = refused_at is not None and self._monotonic() - refused_at < _POST_RETRY
+        if self._verb == "POST" and not waits:
             try:
                 result = await self._query("POST", query, reduce)
             except errors.Refused as error:
@@ -238,8 +240,7 @@ class Prometheus:
             "step": f"{step:.3f}",
             "timeout": f"{max(1, int(self._timeout * 1000))}ms",
         }
-        seconds = self._timeout + _GRACE
-        return await self._request("GET", _RANGE, params, seconds, RangesReader())
+        return await self._request("GET", _RANGE, params, self._timeout + _GRACE, RangesReader())
 
     async def names(self, selector: str, start: float, end: float) -> Listed[tuple[str, ...]]:
         """Return the names of the series that `selector` matches (start, end: Unix seconds).
@@ -288,10 +289,6 @@ class Prometheus:
         start = await self._exchange("GET", _RUNTIME, {}, seconds, start_reader(), session)
         return start.content
 
-    def _post_was_refused(self) -> bool:
-        at = self._post.refused_at
-        return at is not None and self._monotonic() - at < _POST_RETRY
-
     def _note_refused_post(self, error: errors.Refused) -> None:
         log.log(
             logging.WARNING if self._post.refused_at is None else logging.DEBUG,
@@ -308,14 +305,9 @@ class Prometheus:
         params = {"query": query, "timeout": f"{max(1, int(self._timeout * 1000))}ms"}
         if self._clock is not None:
             params["time"] = f"{self._clock():.3f}"
-        seconds = self._timeout + _GRACE
-        return await self._request(verb, _QUERY, params, seconds, self._reader(reduce))
-
-    def _reader(self, reduce: Reduce | None) -> QueryResultReader:
-        if self._confinement is None:
-            return QueryResultReader(reduce)
-        most = self._confinement.limits.team_samples
-        return QueryResultReader(reduce, most=most, limit=f"--limit=team-samples={most}")
+        most = None if self._confinement is None else self._confinement.limits.team_samples
+        reader = QueryResultReader(reduce, most=most)
+        return await self._request(verb, _QUERY, params, self._timeout + _GRACE, reader)
 
     async def _list(
         self, path: str, selector: str, start: float, end: float, reader: Reader[T]
@@ -378,13 +370,7 @@ class Prometheus:
                 secrets = (*secrets, *self._transport.secrets(response))
                 try:
                     if response.status // 100 != 2:
-                        await _raise_for_status(
-                            response,
-                            self._address,
-                            self._source,
-                            self._transport.credentials,
-                            secrets,
-                        )
+                        await self._raise_for_status(response, secrets)
                     result = await self._read(response, path, reader)
                 finally:
                     received = _received(response.content)
@@ -412,6 +398,44 @@ class Prometheus:
             if log.isEnabledFor(logging.DEBUG):
                 log.debug("%s: %s in %.0f ms", described(), outcome, elapsed * 1000)
         return result
+
+    async def _raise_for_status(
+        self, response: aiohttp.ClientResponse, secrets: Sequence[str]
+    ) -> NoReturn:
+        """Raise the BackendError for a status other than 2xx, with Prometheus' type and text."""
+        body = await transport.read_beginning(response, _MAX_ERROR)
+        try:
+            document = orjson.loads(body)
+            kind, text = document["errorType"], document["error"]
+            refusal = f"{kind}: {text}" if response.status in _FAULT_OF_QUERY else ""
+            limited = response.status != _BAD_REQUEST and quirks.says(text, Meaning.OVER_LIMIT)
+            if response.status == _EXECUTION_FAILED or limited:
+                refusal = _LABEL_SET.sub("{...}", f"{kind}: {text}")
+        except (orjson.JSONDecodeError, KeyError, TypeError):
+            quoted = redacted(body.decode(errors="replace"), secrets)
+            excerpt = repr(shorten(quoted, _MAX_QUOTED))
+            kind, text, refusal, limited = response.reason or "", excerpt, "", False
+            if response.status == 404:
+                text += (
+                    f"; there is no Prometheus API below {self._address}: correct the path in "
+                    f"{setting(self._source, 'url')}"
+                )
+        if response.status in _FORBIDDEN and self._transport.credentials:
+            text += f"; the credentials are those of {self._transport.credentials}"
+        message = f"{response.status} {kind}: {text}"
+        if response.status in _OVERLOADED and (wait := _retry_after(response.headers)) > 0:
+            overloaded = errors.Overloaded(message)
+            overloaded.status, overloaded.retry_after = response.status, wait
+            raise overloaded
+        if limited:
+            raise errors.TooLarge.of(message, refusal)
+        if kind == "timeout":
+            raise errors.QueryTimedOut(message)
+        if response.status // 100 == 4:
+            refused = errors.Refused(message, status=response.status)
+            refused.refusal = refusal
+            raise refused
+        raise errors.Broken(message)
 
     def _url(self, path: str, params: Mapping[str, str], *, in_url: bool) -> yarl.URL:
         """Return the URL of a request.
@@ -452,52 +476,6 @@ class Prometheus:
             return reader.close()
         finally:
             self._held.bytes -= held
-
-
-async def _raise_for_status(
-    response: aiohttp.ClientResponse,
-    base: str,
-    source: str,
-    credentials: str,
-    secrets: Sequence[str],
-) -> NoReturn:
-    """Raise the BackendError for a status other than 2xx, with Prometheus' error type and text.
-
-    That of a refusal says where the `credentials` come from.
-    """
-    body = await transport.read_beginning(response, _MAX_ERROR)
-    try:
-        document = orjson.loads(body)
-        kind, text = document["errorType"], document["error"]
-        refusal = f"{kind}: {text}" if response.status in _FAULT_OF_QUERY else ""
-        limited = response.status != _BAD_REQUEST and quirks.says(text, Meaning.OVER_LIMIT)
-        if response.status == _EXECUTION_FAILED or limited:
-            refusal = _LABEL_SET.sub("{...}", f"{kind}: {text}")
-    except (orjson.JSONDecodeError, KeyError, TypeError):
-        quoted = redacted(body.decode(errors="replace"), secrets)
-        excerpt = repr(shorten(quoted, _MAX_QUOTED))
-        kind, text, refusal, limited = response.reason or "", excerpt, "", False
-        if response.status == 404:
-            text += (
-                f"; there is no Prometheus API below {base}: correct the path in "
-                f"{setting(source, 'url')}"
-            )
-    if response.status in _FORBIDDEN and credentials:
-        text += f"; the credentials are those of {credentials}"
-    message = f"{response.status} {kind}: {text}"
-    if response.status in _OVERLOADED and (wait := _retry_after(response.headers)) > 0:
-        overloaded = errors.Overloaded(message)
-        overloaded.status, overloaded.retry_after = response.status, wait
-        raise overloaded
-    if limited:
-        raise errors.TooLarge.of(message, refusal)
-    if kind == "timeout":
-        raise errors.QueryTimedOut(message)
-    if response.status // 100 == 4:
-        refused = errors.Refused(message, status=response.status)
-        refused.refusal = refusal
-        raise refused
-    raise errors.Broken(message)
 
 
 def _retry_after(headers: Mapping[str, str]) -> float:

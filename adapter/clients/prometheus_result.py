@@ -90,16 +90,14 @@ class Reader(Protocol[T_co]):
 class QueryResultReader:
     """Reader of `/api/v1/query`. Raises Broken, like the original also for a string.
 
-    Samples are kept, or passed to `reduce` as they arrive. More than `most` raise TooLarge, whose
-    text has `limit`.
+    Samples are kept, or passed to `reduce` as they arrive. More than `most`, which the limit of a
+    team sets, raise TooLarge.
     """
 
-    def __init__(
-        self, reduce: Reduce | None = None, *, most: int | None = None, limit: str = ""
-    ) -> None:
+    def __init__(self, reduce: Reduce | None = None, *, most: int | None = None) -> None:
         self._elements = ArrayParser("data", "result")
         self._left = math.inf if most is None else most
-        self._limit = limit
+        self._most = most
         self._size = 0
         self._samples: list[Sample] = []
         self._reduce = reduce or self._keep
@@ -115,8 +113,8 @@ class QueryResultReader:
             self._left -= len(elements)
             if self._left < 0:
                 raise errors.TooLarge.of(
-                    f"the result has more samples than {self._limit}: select or aggregate so that "
-                    "it has fewer series"
+                    f"the result has more samples than --limit=team-samples={self._most}: select "
+                    "or aggregate so that it has fewer series"
                 )
             self._reduce(_samples(elements) or self._read(elements))
         except (KeyError, TypeError, ValueError, OverflowError) as e:
