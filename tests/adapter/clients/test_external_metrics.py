@@ -154,22 +154,6 @@ async def test_all_namespaces_have_so_many_requests_in_flight_and_the_others_wai
     assert len(cluster.requests) == 40
 
 
-async def test_a_namespace_whose_metrics_hang_leaves_requests_for_others(cluster, other):
-    hanging = f"{PATH}/namespaces/team-a"
-    cluster.failures.append(Failure(path=hanging, delay=30, times=100))
-    tasks = [asyncio.create_task(values(other, seconds=3)) for _ in range(50)]
-    await until(lambda: len(cluster.requests) == DEFAULT.fallback_requests)
-    began = time.monotonic()
-
-    with pytest.raises(errors.Refused):
-        await values(other, namespace="team-b")
-
-    assert time.monotonic() - began < 1
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
-
-
 async def test_who_waits_until_the_deadline_learns_which_limit_it_was(cluster, api):
     other = ExternalMetrics(api, "keda/metrics", limits=Limits(fallback_requests=1))
     cluster.failures.append(Failure(path=PATH, delay=30))

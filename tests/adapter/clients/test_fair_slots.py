@@ -60,21 +60,6 @@ def test_a_namespace_with_many_requests_waits_for_its_turn_like_one_with_few():
     assert virtual_time.run(run()) == ["a", "a", "a", "b", "c", "a", "b", "a", "a"]
 
 
-def test_requests_of_nineteen_namespaces_do_not_wait_for_slow_ones_of_the_twentieth():
-    async def run():
-        requests, loop = Requests(own=1, total=12), asyncio.get_running_loop()
-        slow = [asyncio.create_task(requests.one("slow", 1000.0)) for _ in range(100)]
-        await asyncio.sleep(0)
-        others = [f"namespace-{number}" for number in range(11)]
-        began = loop.time()
-        await asyncio.gather(*(requests.one(each) for each in others))
-        for each in slow:
-            each.cancel()
-        return loop.time() - began, requests.most
-
-    assert virtual_time.run(run()) == (1.0, 12)
-
-
 def test_no_slot_is_lost_whenever_requests_are_cancelled():
     chosen = random.Random(41)
 

@@ -282,16 +282,6 @@ async def test_headers_are_sent_and_gzip_is_accepted(serve, session):
     assert fake.requests[0].headers["Accept-Encoding"] == "gzip"
 
 
-async def test_authorization_header_takes_precedence_over_credentials_in_the_url(serve, session):
-    fake = await serve(fakes.says(EMPTY))
-    url = fake.url.replace("http://", "http://user:secret@")
-    client = Prometheus(session, url, headers={"authorization": "Bearer token"})
-
-    await client.query("up")
-
-    assert fake.requests[0].headers["Authorization"] == "Bearer token"
-
-
 async def test_credentials_in_the_url_are_sent_and_never_logged(serve, session, caplog):
     caplog.set_level(logging.DEBUG)
     fake = await serve(fakes.says("{}", status=500))

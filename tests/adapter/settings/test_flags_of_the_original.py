@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 from pathlib import Path
 
 import pytest
@@ -116,25 +115,6 @@ EFFECTIVE = (
     ),
 )
 
-# Those of the original, of klog before 0.11 and of newer releases that have no effect here.
-WITHOUT_EFFECT = """
-disable-http2 http2-max-streams-per-connection disable-http2-serving audit-policy-file
-audit-log-path audit-log-maxage audit-log-maxbackup audit-log-maxsize audit-log-format
-audit-log-version audit-log-compress audit-log-mode audit-log-batch-buffer-size
-audit-log-batch-max-size audit-log-batch-max-wait audit-log-batch-throttle-enable
-audit-log-batch-throttle-qps audit-log-batch-throttle-burst audit-log-truncate-enabled
-audit-log-truncate-max-batch-size audit-log-truncate-max-event-size audit-webhook-config-file
-audit-webhook-initial-backoff audit-webhook-batch-initial-backoff audit-webhook-version
-audit-webhook-mode audit-webhook-batch-buffer-size audit-webhook-batch-max-size
-audit-webhook-batch-max-wait audit-webhook-batch-throttle-enable
-audit-webhook-batch-throttle-qps audit-webhook-batch-throttle-burst
-audit-webhook-truncate-enabled audit-webhook-truncate-max-batch-size
-audit-webhook-truncate-max-event-size profiling contention-profiling debug-socket-path
-enable-priority-and-fairness logtostderr alsologtostderr one_output skip_log_headers
-stderrthreshold log_dir log_file log_file_max_size permit-address-sharing tls-curve-preferences
-vmodule log-flush-frequency add_dir_header log_backtrace_at skip_headers
-"""
-
 # The other flag that a flag needs.
 COMPANIONS = {
     "prometheus-auth-incluster": "--prometheus-url=https://prometheus",
@@ -167,46 +147,6 @@ def test_each_flag_without_effect_is_accepted_and_says_why():
             f"--{flag.name}: has no effect: {flag.ignored}",
         )
         assert f"| {flag.ignored} |" in docs.flags()
-    assert {flag.name for flag in IGNORED} == set(WITHOUT_EFFECT.split())
-
-
-def test_flags_that_the_original_lacks_are_few_and_all_have_an_effect():
-    original = {flag for flag, *_ in EFFECTIVE}
-    declared = {flag.name for group in GROUPS.values() for _, flag in group.flags()}
-
-    assert original <= declared
-    assert declared - original == {
-        "allow-partial-responses",
-        "causes-in-messages",
-        "errors-for-empty-lists",
-        "event-loop",
-        "external-fallback",
-        "external-fallback-ca-file",
-        "external-fallback-service-account",
-        "limit",
-        "logging-format",
-        "objects",
-        "preset",
-        "prometheus-aws-profile",
-        "prometheus-aws-region",
-        "prometheus-header-file",
-        "prometheus-identity",
-        "prometheus-oauth2-ca-file",
-        "prometheus-oauth2-client-id",
-        "prometheus-oauth2-client-secret-file",
-        "prometheus-oauth2-parameter",
-        "prometheus-oauth2-token-url",
-        "prometheus-password-file",
-        "prometheus-timeout",
-        "prometheus-username-file",
-        "query-freshness",
-        "service-name",
-        "service-namespace",
-        "shutdown-delay",
-        "team-rules-label",
-        "team-rules-selector",
-        "team-rules-status",
-    }
 
 
 def test_every_setting_is_read_where_the_parts_are_wired():
@@ -228,8 +168,3 @@ def test_every_setting_is_read_where_the_parts_are_wired():
     fields = {field for group in GROUPS.values() for field, _ in group.flags()}
 
     assert fields - read == set()
-
-
-def test_port_0_is_refused_because_it_would_serve_nothing():
-    with pytest.raises(settings.UsageError, match=re.escape("--secure-port=0: must be between")):
-        settings.parse(["--secure-port=0"])

@@ -68,29 +68,6 @@ def test_defaults_are_those_of_the_original():
     }
 
 
-def test_the_arguments_of_the_originals_chart_are_accepted():
-    parsed = settings.parse(
-        [
-            "/adapter",
-            "--secure-port=6443",
-            "--cert-dir=/tmp/cert",
-            "--prometheus-url=http://prometheus.monitoring.svc:9090/prefix",
-            "--metrics-relist-interval=1m",
-            "--v=4",
-            "--config=/etc/adapter/config.yaml",
-        ]
-    )
-
-    assert parsed.serving.port == 6443
-    assert parsed.serving.cert_dir == "/tmp/cert"
-    assert parsed.prometheus.url == "http://prometheus.monitoring.svc:9090/prefix"
-    assert parsed.relist.interval == 60.0
-    assert parsed.logs.verbosity == 4
-    assert parsed.rules.sources == (
-        settings.Source(kind="config", name="/etc/adapter/config.yaml"),
-    )
-
-
 def source(kind, name):
     return settings.Source(kind=kind, name=name)
 

@@ -128,21 +128,6 @@ async def test_a_refusal_names_the_identity_and_no_secret(connect, serve_tls, tm
         assert secret not in str(caught.value) + caplog.text
 
 
-async def test_a_redirect_gets_no_signature(connect, serve_tls, tmp_path):
-    store(tmp_path)
-    other = await serve_tls(fakes.says(EMPTY))
-
-    async def elsewhere(request, received):
-        raise web.HTTPTemporaryRedirect(f"{other.url}{request.path_qs}")
-
-    fake = await serve_tls(elsewhere)
-    async with connect(fake.url, {}, **AWS) as client:
-        with pytest.raises(errors.Broken, match="redirects to"):
-            await client.query("up")
-
-    assert other.requests == []
-
-
 async def test_a_pod_identity_and_a_profile_are_used(
     connect, serve_tls, serve, tmp_path, monkeypatch
 ):

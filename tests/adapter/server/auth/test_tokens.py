@@ -6,10 +6,9 @@ import logging
 import pytest
 from multidict import CIMultiDict
 
-from adapter import errors
+from adapter import bounds, errors
 from adapter.server.auth import tokens
 from adapter.server.auth.user import User
-from tests import bound
 from tools.waiting import Clock, until
 
 SECRET = "s3cret.t0ken"
@@ -148,7 +147,7 @@ async def test_a_ttl_of_zero_disables_the_cache(cluster, token_reviews):
 
 
 async def test_the_cache_evicts_the_least_recently_used_token(cluster, token_reviews, monkeypatch):
-    bound.limit(monkeypatch, "TOKENS", 2)
+    monkeypatch.setattr(bounds, "TOKENS", 2)
     reviews = token_reviews()
 
     for token in ("one", "two", "three", "three", "two", "one"):

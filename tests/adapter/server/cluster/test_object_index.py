@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from adapter import bounds
 from adapter.server.cluster import object_index
 from adapter.server.cluster.object_index import Object, ObjectIndex
 from rules.selectors import selectors
-from tests import bound
 
 ALL = selectors.parse("")
 WEB = selectors.parse("app=web")
@@ -79,7 +79,7 @@ def test_labels_that_are_too_large_are_not_kept():
 
 
 def test_the_namespace_with_the_most_per_object_has_no_labels_if_all_are_too_large(monkeypatch):
-    bound.limit(monkeypatch, "LABELS", 20_000)
+    monkeypatch.setattr(bounds, "LABELS", 20_000)
     index = ObjectIndex(item("many", f"x-{number}", app="web") for number in range(1000))
     index.put(item("few", "y", app="web"))
     assert index.unlabelled(None) == ()
@@ -103,7 +103,7 @@ def test_the_namespace_with_the_most_per_object_has_no_labels_if_all_are_too_lar
 
 
 def test_a_few_objects_with_large_labels_do_not_take_those_of_a_large_namespace(monkeypatch):
-    bound.limit(monkeypatch, "LABELS", 500_000)
+    monkeypatch.setattr(bounds, "LABELS", 500_000)
     index = ObjectIndex(item("honest", f"x-{n}", app="web", pod=f"y-{n}") for n in range(300))
     index.put(item("tiny", "x", **{f"key-{n}": f"value-{n}" for n in range(20)}))
     honest = index._labels["honest"].size
@@ -121,7 +121,7 @@ def test_a_few_objects_with_large_labels_do_not_take_those_of_a_large_namespace(
 
 
 def test_an_index_is_outdated_while_labels_that_it_lacks_would_find_room(monkeypatch):
-    bound.limit(monkeypatch, "LABELS", 20_000)
+    monkeypatch.setattr(bounds, "LABELS", 20_000)
     index = ObjectIndex([item("other", "x", text="z" * 12_000), item("large", "x", app="web")])
     assert not index.outdated
 
@@ -146,7 +146,7 @@ def test_labels_of_a_namespace_are_removed_as_a_whole(monkeypatch):
     forgotten = []
     monkeypatch.setattr(ObjectIndex, "_forget", lambda *arguments: forgotten.append(arguments))
 
-    bound.limit(monkeypatch, "LABELS", 2 * index._labels["b"].size)
+    monkeypatch.setattr(bounds, "LABELS", 2 * index._labels["b"].size)
     index.put(item("a", "y", app="z" * 5_000))
 
     assert forgotten == []
@@ -232,7 +232,7 @@ def test_contains_and_size():
 
 def test_caches_are_bounded(monkeypatch):
     monkeypatch.setattr(object_index, "_FEW", 0)
-    bound.limit(monkeypatch, "SELECTED", 1000)
+    monkeypatch.setattr(bounds, "SELECTED", 1000)
     index = ObjectIndex([item("a", f"x-{number}", app="web") for number in range(5)])
 
     for number in range(100):
@@ -246,7 +246,7 @@ def test_caches_are_bounded(monkeypatch):
 
 
 def test_a_list_of_all_objects_does_not_evict_the_names_of_a_selector(monkeypatch):
-    bound.limit(monkeypatch, "SELECTED", 1000)
+    monkeypatch.setattr(bounds, "SELECTED", 1000)
     index = ObjectIndex([item("a", f"x-{number}", app="web") for number in range(90)])
     names = index.names(WEB, namespace="a")
 

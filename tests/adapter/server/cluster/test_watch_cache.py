@@ -6,14 +6,13 @@ import logging
 
 import pytest
 
-from adapter import errors
+from adapter import bounds, errors
 from adapter.clients import watch, watch_cache
 from adapter.server.cluster.object_index import Object
 from adapter.server.cluster.objects import ClusterObjects
 from rules.findings import State
 from rules.kinds import NAMESPACES, PODS
 from rules.selectors import selectors
-from tests import bound
 from tests.adapter.server.cluster.bed import ALL, BY_SELECTOR, WEB, Bed
 from tools.fakes import kubernetes
 from tools.waiting import until
@@ -151,7 +150,7 @@ async def test_only_a_namespace_whose_labels_are_too_large_is_listed(bed, cluste
 
 
 async def test_labels_return_with_a_new_list_once_there_is_room(bed, cluster, monkeypatch):
-    bound.limit(monkeypatch, "LABELS", 10_000)
+    monkeypatch.setattr(bounds, "LABELS", 10_000)
     for namespace in ("team-c", "team-d"):
         cluster.add("pods", namespace, "x", labels={"app": "web", "zone": "z" * 63})
     cluster.add("pods", "team-e", "x", labels={f"k{n}": f"{n}" for n in range(100)})

@@ -6,13 +6,13 @@ import time
 
 import pytest
 
-from adapter import errors
+from adapter import bounds, errors
 from adapter.clients.prometheus import Prometheus
 from adapter.clients.prometheus_result import QueryResult, Reduce
 from adapter.server.evaluation.evaluation import Evaluation
 from rules.query import plan
 from rules.query.aggregate import Sample
-from tests import bound, world
+from tests import world
 from tests.adapter.server.evaluation.support import entry_of, pods, vector
 from tools.real import prometheus as real
 from tools.waiting import Clock

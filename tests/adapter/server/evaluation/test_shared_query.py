@@ -12,7 +12,7 @@ import aiohttp
 import pytest
 from prometheus_client import CollectorRegistry
 
-from adapter import errors
+from adapter import bounds, errors
 from adapter.clients import prometheus as prometheus_module
 from adapter.clients.prometheus import Prometheus
 from adapter.server.evaluation.evaluation import Evaluation
@@ -23,7 +23,7 @@ from rules.kinds import NODES
 from rules.query.aggregate import Reduction
 from rules.query.plan import Plan
 from rules.query.scope import Scope, Sharing
-from tests import bound, world
+from tests import world
 from tests.adapter.server.evaluation.support import Counting, entry_of, pods
 from tools.real import prometheus as real
 from tools.waiting import until
@@ -514,7 +514,7 @@ async def refused(shared: Shared, request: Plan) -> None:
 
 
 async def test_shared_queries_are_bounded(shared, monkeypatch):
-    bound.limit(monkeypatch, "SHARED", 10_000)
+    monkeypatch.setattr(bounds, "SHARED", 10_000)
     shared, before = shared(), alive(SharedQuery)
     shared.client.failure = lambda _: errors.Refused("no", status=401)
 
@@ -527,7 +527,7 @@ async def test_shared_queries_are_bounded(shared, monkeypatch):
 async def test_requested_names_are_bounded_also_without_a_successful_evaluation(
     shared, monkeypatch
 ):
-    bound.limit(monkeypatch, "SHARED", 50_000)
+    monkeypatch.setattr(bounds, "SHARED", 50_000)
     shared, before = shared(), alive(SharedQuery)
     shared.client.failure = lambda _: errors.Refused("no", status=401)
 
@@ -540,7 +540,7 @@ async def test_requested_names_are_bounded_also_without_a_successful_evaluation(
 
 
 async def test_evicted_shared_query_is_released(shared, monkeypatch):
-    bound.limit(monkeypatch, "SHARED", 199)  # one of them
+    monkeypatch.setattr(bounds, "SHARED", 199)  # one of them
     shared, before = shared(), alive(SharedQuery)
     await shared.milli(pods("p0"))
     shared.client.failure = lambda _: errors.Broken("500")
