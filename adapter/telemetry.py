@@ -216,31 +216,23 @@ class LoopMetrics:
     """How long the event loop served nobody."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._stall = Gauge(
+        self.stall = Gauge(
             f"{_PREFIX}_event_loop_stall_seconds",
             "Longest time within the last minute or two in which no request was served, because "
             "something else was computed.",
             registry=registry,
         )
 
-    def longest(self, seconds: float) -> None:
-        """Set the longest stall."""
-        self._stall.set(seconds)
-
 
 class ReloadMetrics:
     """Metrics of the files of the rules, in the form of those of Prometheus' own configuration."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._successful = Gauge(
+        self.successful = Gauge(
             f"{_PREFIX}_rules_last_reload_successful",
             "1 if the rules in use are those of their files, 0 if the files have errors.",
             registry=registry,
         )
-
-    def loaded(self, *, ok: bool) -> None:
-        """Note whether the files could be loaded when they changed last."""
-        self._successful.set(ok)
 
 
 class TeamRulesMetrics:
@@ -253,7 +245,7 @@ class TeamRulesMetrics:
             ["state"],
             registry=registry,
         )
-        self._postponed = Counter(
+        self.postponed = Counter(
             f"{_PREFIX}_team_config_maps_postponed_total",
             "How often a ConfigMap was read later, because its namespace has many changes.",
             registry=registry,
@@ -263,10 +255,6 @@ class TeamRulesMetrics:
         """Set the number of ConfigMaps in each state."""
         for state, number in counts.items():
             self._config_maps.labels(state).set(number)
-
-    def postponed(self) -> None:
-        """Count a ConfigMap that is read later."""
-        self._postponed.inc()
 
 
 class DetectionMetrics:
@@ -327,16 +315,12 @@ class CauseMetrics:
     """Answers without a value, by reason."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._answers = Counter(
+        self.answers = Counter(
             f"{_PREFIX}_answers_without_value",
             "Answers 404 and empty lists, by the reason of the most specific cause.",
             ["reason"],
             registry=registry,
         )
-
-    def missing(self, reason: str) -> None:
-        """Count an answer."""
-        self._answers.labels(reason).inc()
 
 
 class HealthMetrics:
@@ -371,25 +355,25 @@ class WatchCacheMetrics:
             ["resource", "state"],
             registry=registry,
         )
-        self._objects = Gauge(
+        self.objects = Gauge(
             f"{_PREFIX}_watch_cache_objects",
             "Number of objects in a watch cache.",
             ["resource"],
             registry=registry,
         )
-        self._last_response = Gauge(
+        self.last_response = Gauge(
             f"{_PREFIX}_watch_cache_last_response_timestamp_seconds",
             "Unix time of the last event, bookmark or accepted request of a watch.",
             ["resource"],
             registry=registry,
         )
-        self._lists = Counter(
+        self.lists = Counter(
             f"{_PREFIX}_object_lists",
             "Requests that need a list from the API server, by the state of the watch cache.",
             ["resource", "state"],
             registry=registry,
         )
-        self._unreadable = Counter(
+        self.unreadable = Counter(
             f"{_PREFIX}_unreadable_objects",
             "Objects that were left out of a watch cache, because their document cannot be read.",
             ["resource"],
@@ -404,25 +388,9 @@ class WatchCacheMetrics:
         self._states[resource] = state
         self._state.labels(resource, state).set(1)
 
-    def resized(self, resource: str, objects: int) -> None:
-        """Set the number of objects in a cache."""
-        self._objects.labels(resource).set(objects)
-
-    def responded(self, resource: str, *, at: float) -> None:
-        """Set the time of the last response of a watch, in Unix time."""
-        self._last_response.labels(resource).set(at)
-
-    def listed(self, resource: str, *, state: str) -> None:
-        """Count a request that needs a list, because the cache is in `state`."""
-        self._lists.labels(resource, state).inc()
-
-    def unreadable(self, resource: str) -> None:
-        """Count an object that cannot be read."""
-        self._unreadable.labels(resource).inc()
-
     def emptied(self, resource: str) -> None:
         """Remove the gauges of a cache's objects: it has none, and its age does not matter."""
-        for gauge in (self._objects, self._last_response):
+        for gauge in (self.objects, self.last_response):
             gauge.remove(resource)
 
     def stopped(self, resource: str) -> None:
@@ -436,35 +404,23 @@ class CertificateMetrics:
     """Metrics of the serving certificate and of the CA that issues it."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._serving_expiry = Gauge(
+        self.serving_expiry = Gauge(
             f"{_PREFIX}_serving_certificate_expiry_timestamp_seconds",
             "Unix time at which the serving certificate expires.",
             registry=registry,
         )
-        self._ca_expiry = Gauge(
+        self.ca_expiry = Gauge(
             f"{_PREFIX}_serving_ca_expiry_timestamp_seconds",
             "Unix time at which the CA that the adapter manages for its serving certificates "
             "expires; 0 if the certificate comes from files.",
             registry=registry,
         )
-        self._reconciles = Counter(
+        self.reconciles = Counter(
             f"{_PREFIX}_serving_certificate_reconciles",
             "Reconciliations of the Secret that holds the serving CA, by outcome (ok or failed).",
             ["outcome"],
             registry=registry,
         )
-
-    def serving(self, until: float) -> None:
-        """Set the expiry of the serving certificate, in Unix time."""
-        self._serving_expiry.set(until)
-
-    def authority(self, until: float) -> None:
-        """Set the expiry of the serving CA, in Unix time."""
-        self._ca_expiry.set(until)
-
-    def reconciled(self, outcome: str) -> None:
-        """Count a reconciliation; `outcome` is `ok` or `failed`."""
-        self._reconciles.labels(outcome).inc()
 
 
 class AuthMetrics:

@@ -1,4 +1,7 @@
-"""Circuit breakers: fail at once while a server does not respond, or asked not to be queried."""
+"""Circuit breaker: fails at once while a server does not respond, or asked not to be queried.
+
+`confinement` has that of one namespace.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,9 @@ from collections.abc import Callable, Iterator
 
 from adapter import errors
 
-_FAILURES = 5
+FAILURES = 5
 """Consecutive failures after which the breaker opens."""
-_OPEN = 1.0
+OPEN = 1.0
 """Seconds between two probes of an open breaker."""
 
 
@@ -46,14 +49,14 @@ class CircuitBreaker:
             )
             error.status, error.retry_after = self._status, left
             raise error
-        if self._failures >= _FAILURES:
+        if self._failures >= FAILURES:
             now = self._clock()
             if now < self._next_probe:
                 raise errors.Unreachable(
                     f"{self._name} is not queried, because {self._failures} requests failed; it is "
-                    f"probed every {_OPEN:g} s. The last failure: {self._last}"
+                    f"probed every {OPEN:g} s. The last failure: {self._last}"
                 )
-            self._next_probe = now + _OPEN
+            self._next_probe = now + OPEN
         try:
             yield
         except errors.QueryTimedOut:
@@ -64,7 +67,7 @@ class CircuitBreaker:
                 raise
             self._failures += 1
             self._last = str(error)
-            self._next_probe = self._clock() + _OPEN
+            self._next_probe = self._clock() + OPEN
             raise
         except errors.Overloaded as error:
             self._failures = 0
@@ -77,49 +80,3 @@ class CircuitBreaker:
             raise
         else:
             self._failures = 0
-
-
-class NamespaceBreaker:
-    """Opens after five consecutive timeouts of one namespace; then it sends one probe at a time.
-
-    Unlike `CircuitBreaker`, it also counts expensive queries: each takes a slot of the namespace,
-    and a worker of the autoscaler that waits. `clock` is monotonic, in seconds.
-    """
-
-    def __init__(self, namespace: str, *, clock: Callable[[], float]) -> None:
-        self._namespace = namespace
-        self._clock = clock
-        self._failures = 0
-        self._last = ""
-        self._next_probe = 0.0
-        self._probing = False
-
-    @contextlib.contextmanager
-    def request(self, *, slow_is_failure: bool) -> Iterator[None]:
-        """Count the outcome of the request in this context. Raises TimedOut while open."""
-        probe = self._failures >= _FAILURES
-        if probe and (self._probing or self._clock() < self._next_probe):
-            raise errors.TimedOut(
-                f"Prometheus is not queried for the rules of namespace {self._namespace}, because "
-                f"{self._failures} queries took too long; one at a time is tried. The last one: "
-                f"{self._last}"
-            )
-        self._probing = probe
-        try:
-            yield
-        except errors.TimedOut as error:
-            if slow_is_failure:
-                self._failures += 1
-                self._last = str(error)
-                self._next_probe = self._clock() + _OPEN
-            raise
-        except errors.Unreachable:
-            raise  # says nothing of this namespace
-        except errors.BackendError:
-            self._failures = 0
-            raise
-        else:
-            self._failures = 0
-        finally:
-            if probe:
-                self._probing = False

@@ -13,20 +13,16 @@ from typing import Any
 
 from rules.kinds import ApiGroup, ApiResource
 
-_AGGREGATED = "as=APIGroupDiscoveryList"
+AGGREGATED = "as=APIGroupDiscoveryList"
+"""Part of the Content-Type of aggregated discovery."""
 ACCEPT = ",".join(
     (
-        f"application/json;g=apidiscovery.k8s.io;v=v2;{_AGGREGATED}",
-        f"application/json;g=apidiscovery.k8s.io;v=v2beta1;{_AGGREGATED}",
+        f"application/json;g=apidiscovery.k8s.io;v=v2;{AGGREGATED}",
+        f"application/json;g=apidiscovery.k8s.io;v=v2beta1;{AGGREGATED}",
         "application/json",
     )
 )
 """Accept header for /api and /apis, which prefers aggregated discovery."""
-
-
-def is_aggregated(media_type: str) -> bool:
-    """Return whether a response with this Content-Type is aggregated discovery."""
-    return _AGGREGATED in media_type
 
 
 def aggregated_groups(document: Any) -> list[ApiGroup]:

@@ -292,7 +292,7 @@ class Kube:
                 "GET", root, accept=kube_discovery.ACCEPT, timeout=_DISCOVERY_TIMEOUT
             )
             try:
-                if kube_discovery.is_aggregated(media_type):
+                if kube_discovery.AGGREGATED in media_type:
                     groups += kube_discovery.aggregated_groups(document)
                     continue
                 for name, preferred, paths in kube_discovery.legacy_groups(document):

@@ -9,11 +9,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import enum
-import functools
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import dataclass
 from typing import Any, Generic, NoReturn, Protocol, TypeVar
 
 from adapter import bounds, errors, telemetry
@@ -110,19 +109,12 @@ class WatchCaches(Generic[IndexT]):
         clock: Clock = time.monotonic,
         sleep: Sleep = asyncio.sleep,
     ) -> None:
+        self.api = api
         self.content = content
-        self._new_cache: Callable[[Kind], _WatchCache[IndexT]] = functools.partial(
-            _WatchCache,
-            api=api,
-            content=content,
-            metrics=metrics,
-            max_objects=max_objects,
-            clock=clock,
-            sleep=sleep,
-        )
-        self._metrics = metrics
-        self._clock = clock
-        self._sleep = sleep
+        self.metrics = metrics
+        self.max_objects = max_objects
+        self.clock = clock
+        self.sleep = sleep
         self._caches: dict[GroupResource, _WatchCache[IndexT]] = {}
         self._tasks: asyncio.TaskGroup | None = None
 
@@ -138,11 +130,11 @@ class WatchCaches(Generic[IndexT]):
                 del self._caches[kind.group_resource]
             if self._tasks is None:
                 return None
-            cache = self._caches[kind.group_resource] = self._new_cache(kind)
+            cache = self._caches[kind.group_resource] = _WatchCache(kind, self)
             cache.task = self._tasks.create_task(cache.run(), name=f"watch of {cache.resource}")
-        cache.used = self._clock()
+        cache.used = self.clock()
         if cache.index is None:
-            self._metrics.listed(cache.resource, state=cache.state)
+            self.metrics.lists.labels(cache.resource, cache.state).inc()
         return cache.index
 
     async def run(self) -> NoReturn:
@@ -150,9 +142,9 @@ class WatchCaches(Generic[IndexT]):
         try:
             async with asyncio.TaskGroup() as self._tasks:
                 while True:
-                    await self._sleep(_REAP_INTERVAL)
+                    await self.sleep(_REAP_INTERVAL)
                     for resource, cache in list(self._caches.items()):
-                        if self._clock() - cache.used >= _IDLE:
+                        if self.clock() - cache.used >= _IDLE:
                             del self._caches[resource]
                             cache.stop("nobody requests the kind")
         finally:
@@ -190,21 +182,16 @@ class _UnwatchableError(Exception):
         self.reason = reason
 
 
-@dataclass(eq=False)
 class _WatchCache(Generic[IndexT]):
-    """Watch cache of one kind."""
+    """Watch cache of one kind, with the options of `caches`."""
 
-    kind: Kind
-    _: KW_ONLY
-    api: Kube
-    content: Content[IndexT]
-    metrics: telemetry.WatchCacheMetrics
-    max_objects: int | None
-    clock: Clock
-    sleep: Sleep
-    task: asyncio.Task[NoReturn] = field(init=False)
+    task: asyncio.Task[NoReturn]
 
-    def __post_init__(self) -> None:
+    def __init__(self, kind: Kind, caches: WatchCaches[IndexT]) -> None:
+        self.kind = kind
+        self.api, self.max_objects = caches.api, caches.max_objects
+        self.content, self.metrics = caches.content, caches.metrics
+        self.clock, self.sleep = caches.clock, caches.sleep
         self.resource = f"{self.kind.group_resource}{self.content.suffix}"
         self._listed = self.content.index()
         """Index that the current list fills."""
@@ -300,7 +287,7 @@ class _WatchCache(Generic[IndexT]):
 
     def _note_unreadable(self, found: Unreadable) -> None:
         """Count an object that cannot be read; log the first one since the last list."""
-        self.metrics.unreadable(self.resource)
+        self.metrics.unreadable.labels(self.resource).inc()
         level = logging.DEBUG if self._any_unreadable else logging.WARNING
         self._any_unreadable = True
         log.log(
@@ -313,7 +300,7 @@ class _WatchCache(Generic[IndexT]):
         )
 
     def _check_size(self, objects: Index) -> None:
-        self.metrics.resized(self.resource, len(objects))
+        self.metrics.objects.labels(self.resource).set(len(objects))
         if self.max_objects is not None and len(objects) > self.max_objects:
             raise _UnwatchableError(
                 State.TOO_MANY, "too many objects", f"more than {self.max_objects}"
@@ -323,7 +310,7 @@ class _WatchCache(Generic[IndexT]):
         """Enter the state that follows from a response of the watch or from a failure."""
         if error is None:
             self._responded, self._refused = self.clock(), None
-            self.metrics.responded(self.resource, at=time.time())
+            self.metrics.last_response.labels(self.resource).set(time.time())
             if self.state is not State.WATCHED and self._objects is not None:
                 self._check_size(self._objects)
                 self._enter(State.WATCHED)

@@ -21,10 +21,6 @@ class Source:
 AUTO = Source(kind="auto", name="auto")
 
 
-def _file(path: str) -> Source:
-    return Source(kind="config", name=path)
-
-
 def _preset(name: str) -> Source:
     return AUTO if name == AUTO.name else Source(kind="preset", name=name)
 
@@ -38,7 +34,7 @@ class Rules(Group):
     sources: tuple[Source, ...] = flags(
         Flag(
             name="config",
-            type=repeated("file", _file),
+            type=repeated("file", lambda path: Source(kind="config", name=path)),
             help="Rules file, in the format of prometheus-adapter, or a folder whose .yaml and "
             ".yml files are rules files. Read again when it changes, and on SIGHUP. Repeatable, "
             "also together with --preset: the rules keep the order of the command line.",
@@ -66,7 +62,6 @@ class Rules(Group):
         "--team-rules-selector are confined.",
         default="namespace",
     )
-
     team_status: bool = flag(
         "team-rules-status",
         SWITCH,

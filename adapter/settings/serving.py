@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from adapter.settings import ciphers
@@ -19,7 +20,33 @@ from adapter.settings.flag_types import (
     integer,
     repeated,
 )
-from adapter.settings.sni import CertKeyPair, parse_sni_pair
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CertKeyPair:
+    """Files of a certificate and its key, and the names that it is served for."""
+
+    certificate: Path
+    key: Path
+    domains: tuple[str, ...] = ()
+    """For SNI; empty for the DNS names in the certificate."""
+
+
+def parse_sni_pair(text: str) -> CertKeyPair:
+    """Parse a value of `--tls-sni-cert-key`: `CERT,KEY[:DOMAIN,...]`.
+
+    Raises ValueError with the messages of Kubernetes' NamedCertKey.
+    """
+    files, colon, names = text.partition(":")
+    if colon and not names.strip():
+        raise ValueError("empty names list is not allowed")
+    certificate, *keys = files.split(",")
+    if len(keys) != 1:
+        raise ValueError("expected comma separated certificate and key file paths")
+    domains = tuple(name.strip() for name in names.split(",")) if colon else ()
+    return CertKeyPair(
+        certificate=Path(certificate.strip()), key=Path(keys[0].strip()), domains=domains
+    )
 
 
 def _address(text: str) -> str:

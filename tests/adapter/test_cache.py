@@ -159,15 +159,6 @@ async def test_value_with_ttl_0_is_not_cached():
     assert [await cache.get("a"), await cache.get("a")] == [1, 2]
 
 
-async def test_least_recently_used_entry_is_evicted():
-    backend = Backend()
-    cache = Cache(backend)
-    for key in ("a", "b", "c", "a", "d", "a", "c", "d", "b"):
-        await cache.get(key)
-
-    assert backend.keys == ["a", "b", "c", "d", "b"]
-
-
 async def test_large_entry_evicts_several_and_an_oversized_one_is_not_kept():
     backend = Backend()
     cache = Cache(backend, size=lambda key, _: len(key))
@@ -175,22 +166,6 @@ async def test_large_entry_evicts_several_and_an_oversized_one_is_not_kept():
         await cache.get(key)
 
     assert backend.keys == ["a", "b", "cc", "a", "dddd", "dddd"]
-
-
-async def test_expired_entry_frees_its_size():
-    backend, clock = Backend(), Clock()
-    cache = Cache(backend, clock=clock)
-    for _ in range(5):
-        await cache.get("a")
-        clock.now += 10
-    for key in ("b", "c"):
-        await cache.get(key)
-    calls = len(backend.keys)
-
-    for key in ("b", "c"):
-        await cache.get(key)
-
-    assert len(backend.keys) == calls
 
 
 # Single flight

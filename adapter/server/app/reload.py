@@ -133,7 +133,7 @@ class Reload:
     def _report(self) -> None:
         self._reported = self._failure
         if self._meter is not None:
-            self._meter.loaded(ok=not self._reported)
+            self._meter.successful.set(not self._reported)
 
     @contextlib.contextmanager
     def _on_signal(self) -> Iterator[None]:

@@ -28,7 +28,7 @@ from adapter.server.tls import context as tls
 from adapter.server.tls import files, serving_certificate
 from adapter.server.tls.apiservices import APIServiceController
 from adapter.settings import Settings
-from adapter.settings.sni import CertKeyPair
+from adapter.settings.serving import CertKeyPair
 from certs import secret
 from certs.bundle import CertificateError
 from certs.issue import issue_temporary

@@ -51,7 +51,7 @@ async def running(settings: Settings) -> AsyncIterator[str]:
         log.warning("%s", notice)
     async with Host.running(settings) as host:
         stalls = telemetry.LoopMetrics(host.registry)
-        host.start("event loop", watch_stalls(stalls.longest))
+        host.start("event loop", watch_stalls(stalls.stall.set))
         host.start("garbage collection", collect_garbage())
         rules = await loaded.load(host)
         objects, watched = await cluster.connect(host, lambda: values.relist.generation)

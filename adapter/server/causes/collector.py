@@ -109,7 +109,7 @@ class CauseCollector:
     ) -> None:
         """Count and log why `subject` has no value, as `CauseLog.add`; `error` is only logged."""
         if causes:
-            self._metrics.missing(causes[0].reason)
+            self._metrics.answers.labels(causes[0].reason).inc()
         self._log.add(subject, causes, error)
 
     async def run(self) -> NoReturn:

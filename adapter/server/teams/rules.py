@@ -314,7 +314,7 @@ class TeamRules:
         """Read a ConfigMap; None if that is postponed."""
         if not self._allowances.take(each.namespace):
             if self._meter is not None:
-                self._meter.postponed()
+                self._meter.postponed.inc()
             return None
         try:
             document = await self._fetch(each)

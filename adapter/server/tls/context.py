@@ -111,7 +111,7 @@ class ReloadingContext:
 
     def _update_meter(self) -> None:
         if self._meter is not None:
-            self._meter.serving(self.bundle.until.timestamp())
+            self._meter.serving_expiry.set(self.bundle.until.timestamp())
 
 
 def _to_der(pem: bytes) -> bytes:

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from adapter.file_watcher import FileWatcher
 from adapter.files import read_file
 from adapter.server.tls.context import ReloadingContext
-from adapter.settings.sni import CertKeyPair
+from adapter.settings.serving import CertKeyPair
 from certs.bundle import Bundle, CertificateError, Named
 
 log = logging.getLogger(__name__)

@@ -103,7 +103,7 @@ class ServingCertificateController:
         else:
             self._failure.becomes("")
         if self._meter is not None:
-            self._meter.reconciled("failed" if self._failure.problem else "ok")
+            self._meter.reconciles.labels("failed" if self._failure.problem else "ok").inc()
         return not self._failure.problem
 
     @property
@@ -230,4 +230,4 @@ class ServingCertificateController:
         self._secret_due = self._clock() + _SECRET_INTERVAL
         if self._meter is not None:
             until = state.authority.certificate.not_valid_after_utc
-            self._meter.authority(until.timestamp())
+            self._meter.ca_expiry.set(until.timestamp())

@@ -68,17 +68,17 @@ async def test_values_keep_labels_time_and_quantity(cluster, other):
         b'{"items":[{"timestamp":"2026-05-04T03:02:01Z","value":"1e999999999999"}]}',
         b"[" * 500_000,
     ],
-    ids=str,
+    ids=lambda body: str(body[:80]),
 )
 async def test_what_is_no_list_of_values_is_broken_and_quoted_shortly(cluster, other, body):
     cluster.failures.append(Failure(path=PATH, body=body))
-    began = time.monotonic()
+    began = time.process_time()
 
     with pytest.raises(errors.Broken) as caught:
         await values(other)
 
     assert len(str(caught.value)) < 500
-    assert time.monotonic() - began < 1
+    assert time.process_time() - began < 1
 
 
 ITEM = '{"timestamp":"2026-05-04T03:02:01Z","value":"1"}'

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import asyncio
 import logging
 import re
 
@@ -8,7 +7,6 @@ import pytest
 
 from adapter import errors
 from adapter.clients import kubernetes as kube
-from adapter.clients import watch
 from rules.kinds import ApiResource, Kinds
 from tools.fakes import kubernetes
 
@@ -417,35 +415,6 @@ async def test_reset_connection_may_be_repeated(connect, aiohttp_server, tmp_pat
     await api.close()
 
     assert caught.value.retry_after == 0.0
-
-
-# Watching
-
-
-async def test_watch_yields_the_list_and_then_the_events(cluster, connect):
-    cluster.resources.append(kubernetes.CONFIGMAPS)
-    cluster.put("configmaps", "kube-system", "one")
-    path = "/api/v1/namespaces/kube-system/configmaps"
-    events = watch.follow(await connect(), path, {"fieldSelector": "metadata.name=one"})
-
-    async def next_event():
-        async with asyncio.timeout(20):
-            kind, item = await anext(events)
-        return kind, [name(each) for each in item] if kind == watch.LISTED else name(item)
-
-    assert await next_event() == ("LISTED", ["one"])
-    cluster.put("configmaps", "kube-system", "other")
-    cluster.put("configmaps", "kube-system", "one", data={"a": "b"})
-    assert await next_event() == ("MODIFIED", "one")
-    cluster.remove("configmaps", "kube-system", "one")
-    assert await next_event() == ("DELETED", "one")
-    cluster.put("configmaps", "kube-system", "one")
-    assert await next_event() == ("ADDED", "one")
-    first, second = (request.query for request in cluster.requests)
-    assert first == {"fieldSelector": "metadata.name=one", "limit": "50"}
-    assert second["resourceVersion"] == "2"
-    assert second["allowWatchBookmarks"] == "true"
-    assert 120 <= int(second["timeoutSeconds"]) <= 240
 
 
 # Configuration

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import json
 import os
 import signal
 from collections.abc import AsyncIterator, Iterator
@@ -20,8 +21,8 @@ from adapter.clients import one_address, sources
 from adapter.clients.one_address import OneAddress
 from adapter.clients.prometheus import Prometheus
 from adapter.clients.replicas import Replicas
-from rules.findings import State
-from tests.adapter.server.app.credentials import EMPTY
+from rules.findings import Finding, State
+from tests.adapter.clients.credentials import EMPTY
 from tools.control_plane.daemon import free_ports
 from tools.fakes import prometheus as fakes
 from tools.real import prometheus as real
@@ -163,12 +164,17 @@ async def balanced(port: int) -> AsyncIterator[str]:
     server.close()
 
 
-async def test_doctor_warns_of_replicas_behind_one_address(replicas):
-    async with balanced(replicas[FIRST].port) as url, aiohttp.ClientSession() as session:
-        client = Prometheus(session, url)
-        found = await diagnosis.findings(client)
+async def diagnosed(client: Prometheus) -> list[Finding]:
+    """Return what doctor says about replicas."""
+    found = await diagnosis.findings(client)
+    return [each for each in found if each.subject == "prometheus-replicas"]
 
-    (finding,) = [each for each in found if each.subject == "prometheus-replicas"]
+
+async def test_doctor_warns_of_replicas_behind_one_address(replicas, session):
+    async with balanced(replicas[FIRST].port) as url:
+        client = Prometheus(session, url)
+        (finding,) = await diagnosed(client)
+
     assert client.reachability.check().state is State.WARNING
     assert client.reachability.check().fact.startswith("2 servers answer behind one address")
     assert finding.state is State.WARNING
@@ -205,9 +211,8 @@ async def test_one_server_behind_an_address_is_queried_as_long_as_it_answers(rep
 
 async def test_doctor_says_that_one_server_behind_an_address_is_queried(replicas):
     async with balanced(replicas[FIRST].port) as url, keeping(url) as client:
-        found = await diagnosis.findings(client)
+        (finding,) = await diagnosed(client)
 
-    (finding,) = [each for each in found if each.subject == "prometheus-replicas"]
     assert finding.state is State.OK
     assert finding.fact.startswith("2 Prometheus servers answer behind one address, of which one")
 
@@ -231,16 +236,17 @@ async def test_a_server_that_hangs_is_left(replicas):
         assert await asked(client, 13) == {FIRST}
 
 
-async def test_requests_that_a_proxy_balances_are_reported(aiohttp_server):
+def started(process: str) -> str:
+    return json.dumps({"status": "success", "data": {"startTime": process}})
+
+
+async def test_requests_that_a_proxy_balances_are_reported(serve):
     starts = itertools.cycle("ab")
 
-    async def start(request):
-        return web.json_response({"status": "success", "data": {"startTime": next(starts)}})
+    async def start(request, received):
+        return await fakes.says(started(next(starts)))(request, received)
 
-    app = web.Application()
-    app.router.add_get("/api/v1/status/runtimeinfo", start)
-    server = await aiohttp_server(app)
-    async with keeping(str(server.make_url("/"))) as client:
+    async with keeping((await serve(start)).url) as client:
         await client.count_replicas()
 
         assert client.replicas.processes == 2
@@ -248,22 +254,16 @@ async def test_requests_that_a_proxy_balances_are_reported(aiohttp_server):
         assert client.reachability.check().state is State.WARNING
 
 
-async def test_one_server_costs_no_request_and_no_connection(aiohttp_server):
+async def test_one_server_costs_no_request_and_no_connection(serve):
     peers, paths = set(), []
 
-    async def answer(request):
+    async def answer(request, received):
         peers.add(request.transport.get_extra_info("peername"))
         paths.append(request.path)
-        if request.path.endswith("runtimeinfo"):
-            return web.json_response({"status": "success", "data": {"startTime": "a"}})
-        return web.json_response(
-            {"status": "success", "data": {"resultType": "vector", "result": []}}
-        )
+        text = started("a") if request.path.endswith("runtimeinfo") else EMPTY
+        return await fakes.says(text)(request, received)
 
-    app = web.Application()
-    app.router.add_get("/{path:.*}", answer)
-    server = await aiohttp_server(app)
-    async with keeping(str(server.make_url("/"))) as client:
+    async with keeping((await serve(answer)).url) as client:
         await client.count_replicas()
         before = set(peers)
         paths.clear()
@@ -274,17 +274,14 @@ async def test_one_server_costs_no_request_and_no_connection(aiohttp_server):
 
 
 async def test_doctor_says_how_many_addresses_there_are(client):
-    found = await diagnosis.findings(client)
+    (finding,) = await diagnosed(client)
 
-    (finding,) = [each for each in found if each.subject == "prometheus-replicas"]
     assert finding.state is State.OK
     assert "2 addresses" in finding.fact
 
 
 async def test_doctor_says_nothing_about_one_server(replicas, session):
-    found = await diagnosis.findings(Prometheus(session, replicas[FIRST].url))
-
-    assert not [each for each in found if each.subject == "prometheus-replicas"]
+    assert await diagnosed(Prometheus(session, replicas[FIRST].url)) == []
 
 
 @pytest.mark.parametrize(
@@ -324,30 +321,24 @@ class Server:
         self.queries = 0
         self._of: dict[object, str] = {}
 
-    async def answer(self, request: web.Request) -> web.Response:
+    async def answer(self, request: web.Request, _: object) -> web.Response:
         """Answer as the process of the connection."""
         start = self._of.setdefault(request.transport, next(self.starts))
         if request.path.endswith("runtimeinfo"):
-            data = {"startTime": start}
-            response = web.json_response(
-                {"status": "success", "data": data}, status=self.start_status
-            )
+            response = web.Response(text=started(start), status=self.start_status)
         else:
             self.queries += 1
-            data = {"resultType": "vector", "result": []}
-            response = web.json_response({"status": "success", "data": data})
+            response = web.Response(text=EMPTY)
         if self.closes:
             response.force_close()
         return response
 
 
 @pytest.fixture
-async def server(aiohttp_server) -> AsyncIterator[tuple[Server, Prometheus]]:
+async def server(serve) -> AsyncIterator[tuple[Server, Prometheus]]:
     """A fake server and a client that keeps to one of its two processes."""
-    fake, app = Server(), web.Application()
-    app.router.add_get("/{path:.*}", fake.answer)
-    running = await aiohttp_server(app)
-    async with keeping(str(running.make_url("/"))) as client:
+    fake = Server()
+    async with keeping((await serve(fake.answer)).url) as client:
         await client.count_replicas()
         assert client.replicas.processes == 2
         yield fake, client

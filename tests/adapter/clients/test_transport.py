@@ -18,7 +18,7 @@ from adapter.clients import credentials
 from adapter.clients.kubernetes import Kube
 from adapter.clients.prometheus import Prometheus
 from adapter.clients.transport import abort_on_exit
-from tests.adapter.server.app.credentials import CA, OTHER_CA, holder
+from tests.adapter.clients.credentials import CA, OTHER_CA, holder
 from tools.certificates import Holder
 from tools.fakes import kubernetes
 

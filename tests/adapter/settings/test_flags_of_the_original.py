@@ -9,8 +9,8 @@ import pytest
 
 from adapter import settings
 from adapter.settings.ignored import IGNORED
+from adapter.settings.serving import CertKeyPair
 from adapter.settings.settings import GROUPS
-from adapter.settings.sni import CertKeyPair
 from tools import docs
 
 # Flag, a value that is not the default, and the setting with the value it must then have.

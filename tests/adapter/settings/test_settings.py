@@ -9,7 +9,7 @@ import re
 import pytest
 
 from adapter import settings
-from adapter.settings import ciphers, sni
+from adapter.settings import ciphers, serving
 from adapter.settings.flag import Flag, Group, flags
 from adapter.settings.flag_types import comma_separated
 from adapter.settings.ignored import IGNORED
@@ -378,8 +378,8 @@ def test_additional_certificates_are_parsed():
     parsed = parse("--tls-sni-cert-key=a.crt,a.key:x,y", "--tls-sni-cert-key=b.crt,b.key")
 
     assert parsed.serving.sni == (
-        sni.parse_sni_pair("a.crt,a.key:x,y"),
-        sni.parse_sni_pair("b.crt,b.key"),
+        serving.parse_sni_pair("a.crt,a.key:x,y"),
+        serving.parse_sni_pair("b.crt,b.key"),
     )
 
 

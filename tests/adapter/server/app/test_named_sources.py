@@ -12,7 +12,7 @@ from adapter import errors
 from adapter.clients import held, sources
 from adapter.clients.held import Held
 from rules import ruleset
-from tests.adapter.server.app.credentials import BASIC, EMPTY, PASSWORD, USER, kubeconfig, sent
+from tests.adapter.clients.credentials import BASIC, EMPTY, PASSWORD, USER, kubeconfig, sent
 from tools.fakes import prometheus as fakes
 from tools.presets import api
 from tools.presets.api import GROUP, Api

@@ -222,16 +222,6 @@ async def test_expired_version_is_listed_again_and_the_last_state_is_served_unti
     await bed.until_names(("web-2",))
 
 
-async def test_ended_watch_resumes_from_its_last_bookmark(bed, cluster):
-    await bed.watched()
-    cluster.bookmark()
-    version = str(cluster.version)
-    cluster.end_watches()
-    await until(lambda: cluster.requests[-1].query.get("resourceVersion") == version)
-
-    assert len([each for each in cluster.requests_to(POD_PATH) if "limit" in each.query]) == 1
-
-
 async def test_silent_watch_is_replaced(bed, cluster, monkeypatch):
     monkeypatch.setattr(watch, "_GRACE", 0.2)
     monkeypatch.setattr(watch_cache, "_WATCH", 0.1)

@@ -11,7 +11,9 @@ import weakref
 import pytest
 from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID
+from prometheus_client import CollectorRegistry
 
+from adapter import telemetry
 from adapter.server.auth.peer import read_peer
 from adapter.server.tls import context
 from adapter.settings.ciphers import TLSOptions
@@ -335,13 +337,10 @@ def test_check_fails_after_the_certificate_has_expired():
 
 
 def test_meter_gets_the_expiry_of_the_certificate():
-    expiries = []
+    registry = CollectorRegistry()
+    name = "gpu_metrics_adapter_serving_certificate_expiry_timestamp_seconds"
 
-    class Meter:
-        def serving(self, until):
-            expiries.append(until)
-
-    tls = context.ReloadingContext(SERVING, meter=Meter())
+    tls = context.ReloadingContext(SERVING, meter=telemetry.CertificateMetrics(registry))
+    assert registry.get_sample_value(name) == SERVING.until.timestamp()
     tls.serve(OTHER)
-
-    assert expiries == [SERVING.until.timestamp(), OTHER.until.timestamp()]
+    assert registry.get_sample_value(name) == OTHER.until.timestamp()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from adapter.server.tls import context, files
-from adapter.settings import sni
+from adapter.settings import serving
 from certs.bundle import Bundle, CertificateError
 from certs.issue import issue_temporary
 from tools.certificates import Holder
@@ -18,11 +18,13 @@ FIRST, SECOND = (issue_temporary(("127.0.0.1",), now=NOW) for _ in range(2))
 NAMED = Holder("named", now=NOW, dns=("own.test",)).bundle
 
 
-def write(folder: Path, bundle: Bundle, *domains: str) -> sni.CertKeyPair:
+def write(folder: Path, bundle: Bundle, *domains: str) -> serving.CertKeyPair:
     folder.mkdir(exist_ok=True)
     (folder / "tls.crt").write_bytes(bundle.chain_pem)
     (folder / "tls.key").write_bytes(bundle.key_pem)
-    return sni.CertKeyPair(certificate=folder / "tls.crt", key=folder / "tls.key", domains=domains)
+    return serving.CertKeyPair(
+        certificate=folder / "tls.crt", key=folder / "tls.key", domains=domains
+    )
 
 
 class RecordingContext:
@@ -54,7 +56,7 @@ def tls():
     ],
 )
 def test_sni_flag_is_parsed(text, certificate, key, domains):
-    assert sni.parse_sni_pair(text) == sni.CertKeyPair(
+    assert serving.parse_sni_pair(text) == serving.CertKeyPair(
         certificate=Path(certificate), key=Path(key), domains=domains
     )
 
@@ -69,7 +71,7 @@ def test_sni_flag_is_parsed(text, certificate, key, domains):
 )
 def test_malformed_sni_flag_is_refused_with_the_messages_of_kubernetes(text, message):
     with pytest.raises(ValueError, match=f"^{message}$"):
-        sni.parse_sni_pair(text)
+        serving.parse_sni_pair(text)
 
 
 def test_only_changed_files_are_served_again(tmp_path, tls):
@@ -119,7 +121,7 @@ def test_bad_pair_does_not_stop_the_others_from_being_reloaded(tmp_path, tls, ca
 
 
 def test_unusable_pair_prevents_the_start(tmp_path, tls):
-    missing = sni.CertKeyPair(certificate=tmp_path / "none.crt", key=tmp_path / "none.key")
+    missing = serving.CertKeyPair(certificate=tmp_path / "none.crt", key=tmp_path / "none.key")
 
     with pytest.raises(CertificateError, match=r"none\.crt cannot be read"):
         files.CertificateWatcher(tls, files.watch(write(tmp_path, FIRST)), [missing])

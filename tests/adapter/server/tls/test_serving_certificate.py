@@ -8,7 +8,9 @@ import re
 
 import pytest
 from cryptography import x509
+from prometheus_client import CollectorRegistry
 
+from adapter import telemetry
 from adapter.server.tls import serving_certificate
 from adapter.server.tls.apiservices import APIServiceController
 from certs import renew, secret
@@ -30,25 +32,13 @@ CREATE = (
 )
 
 
-class Meter:
-    def __init__(self):
-        self.until = []
-        self.outcomes = []
-
-    def authority(self, until):
-        self.until.append(until)
-
-    def reconciled(self, outcome):
-        self.outcomes.append(outcome)
-
-
 class Replica:
     """A controller, what it serves, and its clock."""
 
     def __init__(self, kube, *, jitter=0.0):
         self.now = NOW
         self.served = []
-        self.meter = Meter()
+        self.registry = CollectorRegistry()
         self.slept = []
         registration = APIServiceController(
             kube, API_SERVICES, service=SERVICE, namespace=NAMESPACE
@@ -60,7 +50,7 @@ class Replica:
             name=secret.name_of(SERVICE),
             namespace=NAMESPACE,
             policy=POLICY,
-            meter=self.meter,
+            meter=telemetry.CertificateMetrics(self.registry),
             clock=lambda: self.now,
             jitter=lambda: jitter,
             sleep=self.sleep,
@@ -72,6 +62,17 @@ class Replica:
 
     async def on_sleep(self):
         """Replaced by a test of `run`."""
+
+    def metric(self, name, **labels):
+        return self.registry.get_sample_value(f"gpu_metrics_adapter_{name}", labels)
+
+    def outcomes(self):
+        """Return how many attempts had each outcome."""
+        counts = {
+            each: self.metric("serving_certificate_reconciles_total", outcome=each)
+            for each in ("ok", "failed")
+        }
+        return {outcome: count for outcome, count in counts.items() if count}
 
     @property
     def authority(self):
@@ -118,8 +119,9 @@ async def test_first_start_creates_a_ca_a_certificate_and_the_ca_bundles(store, 
     assert bundle.until == NOW + 7 * DAY
     assert state_in(store).serving.chain == bundle.chain
     assert published(store) == [(replica.authority,)] * 2
-    assert replica.meter.until == [replica.authority.not_valid_after_utc.timestamp()]
-    assert replica.meter.outcomes == ["ok"]
+    until = replica.authority.not_valid_after_utc.timestamp()
+    assert replica.metric("serving_ca_expiry_timestamp_seconds") == until
+    assert replica.outcomes() == {"ok": 1}
     assert replica.controller.check().fact == f"CA valid until {NOW + 365 * DAY}"
 
 
@@ -177,7 +179,7 @@ async def test_malformed_secret_is_left_alone(store, replica, caplog):
     assert "; Secret gpu-metrics/gpu-metrics-adapter-tls: ca.crt and ca.key: " in status
     assert re.search(f"; delete the Secret and {CREATE}$", status)
     assert [record.levelno for record in caplog.records].count(logging.WARNING) == 1
-    assert replica.meter.outcomes == ["failed", "failed"]
+    assert replica.outcomes() == {"failed": 2}
 
 
 async def test_missing_secret_is_not_created(store, replica):
@@ -316,7 +318,7 @@ async def test_refusal_is_reported_and_recovers(store, replica, method, status, 
     assert re.search(f"{method} /api/v1/.*secrets.*{message}", replica.controller.check().fact)
     store.refuse = lambda _, __: 0
     assert await replica.controller.attempt()
-    assert replica.meter.outcomes == ["failed", "ok"]
+    assert replica.outcomes() == {"failed": 1, "ok": 1}
 
 
 async def test_failure_leaves_the_certificate_in_use(store, replica):

@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from urllib.parse import quote_plus
 
 import pytest
-from aiohttp import web
 
 from adapter import errors
 from adapter.clients import credentials
-from tests.adapter.server.app.credentials import CA, EMPTY, wants, write
+from tests.adapter.clients.credentials import CA, EMPTY, wants, write
 from tools.fakes import prometheus as fakes
 
 
@@ -145,20 +144,6 @@ async def test_credentials_are_read_again_when_their_files_change(
     assert [each.message for each in caplog.records if each.levelno == logging.WARNING] == [
         f"{tmp_path / name}: the file is empty; the previous {way.previous} stays in use"
     ]
-
-
-async def test_a_redirect_to_another_host_carries_nothing(way, connect, serve_tls):
-    other = await serve_tls(fakes.says(EMPTY))
-
-    async def elsewhere(request, received):
-        raise web.HTTPTemporaryRedirect(f"{other.url}{request.path_qs}")
-
-    fake = await serve_tls(elsewhere)
-    async with connect(fake.url, way.set) as client:
-        with pytest.raises(errors.Broken, match=f"redirects to {other.url}"):
-            await client.query("up")
-
-    assert (len(fake.requests), other.requests) == (1, [])
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from adapter import errors, settings
 from adapter.cli.commands import check, presets
 from adapter.cli.doctor import checks as doctor_checks
 from adapter.clients import credentials, sources
-from tests.adapter.server.app.credentials import (
+from tests.adapter.clients.credentials import (
     BASIC,
     CA,
     EMPTY,

@@ -13,7 +13,7 @@ from adapter import settings
 from adapter.clients import sources
 from rules import ruleset
 from rules.document.sources import key_of
-from tests.adapter.server.app.credentials import CA, EMPTY, FLAGS, holder
+from tests.adapter.clients.credentials import CA, EMPTY, FLAGS, holder
 from tools.fakes import prometheus as fakes
 
 

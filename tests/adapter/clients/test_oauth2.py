@@ -12,7 +12,7 @@ from aiohttp import web
 from adapter import errors
 from adapter.clients.credentials import Request
 from adapter.clients.oauth2 import ClientCredentials
-from tests.adapter.server.app.credentials import EMPTY, sent, wants
+from tests.adapter.clients.credentials import EMPTY, sent, wants
 from tools.fakes import prometheus as fakes
 from tools.waiting import Clock
 

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from adapter import errors
 from adapter.clients import identities
 from rules.connection import Connection
-from tests.adapter.server.app.credentials import EMPTY, sent, wants
+from tests.adapter.clients.credentials import EMPTY, sent, wants
 from tools.fakes import prometheus as fakes
 
 QUERY = 'sum by (pod) (up{a=~"b|c+d e/*", ü="~%"})'
