@@ -300,17 +300,6 @@ async def test_a_backend_that_does_not_tell_its_start_is_one_and_answers(serve, 
     assert len(fake.requests) == 1
 
 
-async def test_the_next_address_is_first_after_failures():
-    addresses = OneAddress(Names())
-    tried = []
-    for _ in range(3):
-        tried.append([each["host"] for each in await addresses.resolve("prometheus.test")])
-        addresses.failed()
-    await addresses.close()
-
-    assert tried == [[FIRST, SECOND], [FIRST, SECOND], [SECOND, FIRST]]
-
-
 class Server:
     """Fake Prometheus whose processes, by connection, a test decides."""
 
