@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import aiohttp
@@ -22,12 +23,23 @@ async def api_server(cluster, aiohttp_server):
 
 
 @pytest.fixture
-async def api(api_server, tmp_path):
-    """Client without a rate limit."""
-    path = kubernetes.kubeconfig(tmp_path, api_server)
-    client = await Kube.connect(path, qps=1e6, burst=10**6)
-    yield client
-    await client.close()
+async def kube_of(tmp_path):
+    """Connect to a server, without a rate limit; the clients are closed at the end."""
+    async with contextlib.AsyncExitStack() as clients:
+
+        async def connect(server, *, qps=1e6, burst=10**6, timeout=30.0, **user):
+            path = kubernetes.kubeconfig(tmp_path, server, **user)
+            client = await Kube.connect(path, qps=qps, burst=burst, timeout=timeout)
+            clients.push_async_callback(client.close)
+            return client
+
+        yield connect
+
+
+@pytest.fixture
+async def api(kube_of, api_server):
+    """Client of the fake API server."""
+    return await kube_of(api_server)
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import functools
 import logging
 import re
 
@@ -12,29 +13,18 @@ from tools.fakes import kubernetes
 
 
 @pytest.fixture
-async def connect(api_server, tmp_path):
-    """Connect to the fake API server; the clients are closed at the end."""
-    clients = []
-
-    async def _connect(*, qps=1000.0, burst=1000, timeout=5.0, user=None):
-        path = kubernetes.kubeconfig(tmp_path, api_server, **(user or {}))
-        client = await kube.Kube.connect(path, qps=qps, burst=burst, timeout=timeout)
-        clients.append(client)
-        return client
-
-    yield _connect
-    for client in clients:
-        await client.close()
+def connect(kube_of, api_server):
+    """Connect to the fake API server."""
+    return functools.partial(kube_of, api_server, timeout=5.0)
 
 
 def name(item):
     return item["metadata"]["name"]
 
 
-async def test_get_sends_parameters(cluster, connect):
+async def test_get_sends_parameters(cluster, api):
     cluster.add("pods", "team-a", "web-1", labels={"app": "web"})
     cluster.add("pods", "team-a", "db-1", labels={"app": "db"})
-    api = await connect()
 
     document = await api.get(
         "/api/v1/namespaces/team-a/pods", {"labelSelector": "app in (web,x),!gone"}
@@ -46,10 +36,9 @@ async def test_get_sends_parameters(cluster, connect):
     assert request.accept == "application/json"
 
 
-async def test_fetch_returns_errors_with_headers_and_body(cluster, connect):
+async def test_fetch_returns_errors_with_headers_and_body(cluster, api):
     cluster.add("pods", "team-a", "web-1")
     cluster.fail("/api/v1/nodes", status=404, message="none", headers={"Warning": "299 - x"})
-    api = await connect()
 
     found = await api.fetch("/api/v1/namespaces/team-a/pods", {"limit": "1"})
     failed = await api.fetch("/api/v1/nodes")
@@ -61,10 +50,9 @@ async def test_fetch_returns_errors_with_headers_and_body(cluster, connect):
 
 
 async def test_each_request_is_logged_at_debug_level_with_status_and_duration(
-    cluster, connect, caplog, api_server
+    cluster, api, caplog, api_server
 ):
     caplog.set_level(logging.DEBUG, logger="adapter")
-    api = await connect()
 
     await api.get("/api/v1/namespaces/team-a/pods", {"labelSelector": "app=web"})
     with pytest.raises(errors.Refused):
@@ -94,10 +82,9 @@ async def test_list_is_collected_in_pages(cluster, connect):
     assert "as=PartialObjectMetadataList" in cluster.requests[0].accept
 
 
-async def test_list_with_an_expired_continue_token_is_repeated_in_one_page(cluster, connect):
+async def test_list_with_an_expired_continue_token_is_repeated_in_one_page(cluster, api):
     for number in range(60):
         cluster.add("pods", "team-a", f"web-{number:02}")
-    api = await connect()
     real = cluster._list
 
     def expired(resource, namespace, request):
@@ -113,9 +100,8 @@ async def test_list_with_an_expired_continue_token_is_repeated_in_one_page(clust
     assert cluster.requests[-1].query == {"labelSelector": "!x"}
 
 
-async def test_refused_list_is_not_repeated(cluster, connect):
+async def test_refused_list_is_not_repeated(cluster, api):
     cluster.fail("/api/v1/pods", status=403, message="pods is forbidden: not for you")
-    api = await connect()
 
     with pytest.raises(errors.Refused, match="pods is forbidden: not for you") as caught:
         await api.collect("/api/v1/pods", {}, name)
@@ -125,9 +111,8 @@ async def test_refused_list_is_not_repeated(cluster, connect):
 
 
 @pytest.mark.parametrize("status", [404, 503])
-async def test_a_failure_has_the_status_and_the_words_of_the_api_server(cluster, connect, status):
+async def test_a_failure_has_the_status_and_the_words_of_the_api_server(cluster, api, status):
     cluster.fail("/api/v1/pods", status=status, message="not today")
-    api = await connect()
 
     with pytest.raises(errors.BackendError) as caught:
         await api.get("/api/v1/pods")
@@ -170,17 +155,15 @@ async def test_failure_without_a_status_document_quotes_the_body(cluster, connec
         await api.get("/api/v1/pods")
 
 
-async def test_429_with_retry_after_is_repeated(cluster, connect):
+async def test_429_with_retry_after_is_repeated(cluster, api):
     cluster.fail("/api/v1/pods", status=429, headers={"Retry-After": "0"}, times=2)
-    api = await connect()
 
     assert (await api.get("/api/v1/pods"))["items"] is None
     assert len(cluster.requests) == 3
 
 
-async def test_lasting_429_is_raised(cluster, connect):
+async def test_lasting_429_is_raised(cluster, api):
     cluster.fail("/api/v1/pods", status=429, headers={"Retry-After": "0"}, times=100)
-    api = await connect()
 
     with pytest.raises(errors.Refused, match="429") as caught:
         await api.get("/api/v1/pods")
@@ -188,17 +171,16 @@ async def test_lasting_429_is_raised(cluster, connect):
     assert caught.value.status == 429
 
 
-async def test_oversized_response_is_aborted(cluster, connect, monkeypatch):
+async def test_oversized_response_is_aborted(cluster, api, monkeypatch):
     monkeypatch.setattr(kube, "_LIMIT", 1000)
     for number in range(50):
         cluster.add("pods", "team-a", f"web-{number:02}")
-    api = await connect()
 
     with pytest.raises(errors.TooLarge):
         await api.get("/api/v1/pods")
 
 
-async def test_pages_of_large_objects_have_fewer_of_them(cluster, connect, monkeypatch):
+async def test_pages_of_large_objects_have_fewer_of_them(cluster, api, monkeypatch):
     monkeypatch.setattr(kube, "_MAX_PAGE", 6000)
     for number in range(60):
         labels = (
@@ -209,7 +191,6 @@ async def test_pages_of_large_objects_have_fewer_of_them(cluster, connect, monke
             else {}
         )
         cluster.add("pods", "team-a", f"web-{number:02}", labels=labels)
-    api = await connect()
 
     _, names = await api.snapshot("/api/v1/pods", {}, name, metadata_only=True)
 
@@ -226,26 +207,23 @@ def nested(levels, name="deep"):
 
 
 @pytest.mark.parametrize("levels", [10, 499, 1100, 10_000])
-async def test_an_object_that_is_nested_deeply_is_read_as_others(cluster, connect, levels):
+async def test_an_object_that_is_nested_deeply_is_read_as_others(cluster, api, levels):
     pods = nested(3, "a"), nested(levels), nested(3, "b")
     cluster.fail("/api/v1/pods", body=b'{"items":[%b],"metadata":{}}' % b",".join(pods))
-    api = await connect()
 
     assert await api.collect("/api/v1/pods", {}, name) == ["a", "deep", "b"]
 
 
-async def test_what_is_nested_deeply_and_no_json_is_broken(cluster, connect):
+async def test_what_is_nested_deeply_and_no_json_is_broken(cluster, api):
     cluster.fail("/api/v1/pods", body=nested(1100)[:-5])
-    api = await connect()
 
     with pytest.raises(errors.Broken, match="not JSON"):
         await api.get("/api/v1/pods")
 
 
 @pytest.mark.parametrize("body", [b"[]", b"{}", b'{"items":[1],"metadata":{}}'])
-async def test_malformed_list_is_broken(cluster, connect, body):
+async def test_malformed_list_is_broken(cluster, api, body):
     cluster.fail("/api/v1/pods", body=body)
-    api = await connect()
 
     with pytest.raises(errors.Broken, match="not a list"):
         await api.collect("/api/v1/pods", {}, name)
@@ -262,7 +240,7 @@ async def test_closed_port_is_unreachable(api_server, api):
 
 
 @pytest.mark.parametrize("aggregated", [True, False], ids=["aggregated", "older"])
-async def test_discovery_returns_groups_in_order_with_their_resources(cluster, connect, aggregated):
+async def test_discovery_returns_groups_in_order_with_their_resources(cluster, api, aggregated):
     cluster.aggregated = aggregated
     cluster.resources += [
         kubernetes.Resource(group="example.com", version="v1", name="widgets", kind="Widget"),
@@ -270,7 +248,6 @@ async def test_discovery_returns_groups_in_order_with_their_resources(cluster, c
             group="example.com", version="v1beta1", name="widgets", kind="Widget", namespaced=False
         ),
     ]
-    api = await connect()
 
     groups = await api.groups()
 
@@ -287,13 +264,12 @@ async def test_discovery_returns_groups_in_order_with_their_resources(cluster, c
     assert len(cluster.requests) == (2 if aggregated else 7)
 
 
-async def test_stale_version_is_left_out(cluster, connect):
+async def test_stale_version_is_left_out(cluster, api):
     cluster.resources += [
         kubernetes.Resource(group="example.com", name="widgets", kind="Widget", stale=True),
         kubernetes.Resource(group="example.com", version="v1beta1", name="widgets", kind="Widget"),
         kubernetes.Resource(group="gone.com", name="gadgets", kind="Gadget", stale=True),
     ]
-    api = await connect()
 
     groups = await api.groups()
 
@@ -301,27 +277,24 @@ async def test_stale_version_is_left_out(cluster, connect):
     assert (groups[3].versions, groups[3].preferred) == (("v1beta1",), "v1beta1")
 
 
-async def test_resource_that_only_carries_subresources_is_left_out(cluster, connect):
+async def test_resource_that_only_carries_subresources_is_left_out(cluster, api):
     cluster.resources.append(
         kubernetes.Resource(group="custom.metrics.k8s.io", version="v1beta2", name="pods", kind="")
     )
-    api = await connect()
 
     assert (await api.groups())[3].resources == {"v1beta2": ()}
 
 
-async def test_failed_version_does_not_hide_the_others(cluster, connect):
+async def test_failed_version_does_not_hide_the_others(cluster, api):
     cluster.aggregated = False
     cluster.fail("/apis/apps/v1", status=503)
-    api = await connect()
 
     assert [group.name for group in await api.groups()] == ["", "batch"]
 
 
 @pytest.mark.parametrize("body", [b"[]", b"{}", b'{"kind":"APIGroupList","groups":[{}]}'])
-async def test_malformed_discovery_is_broken(cluster, connect, body):
+async def test_malformed_discovery_is_broken(cluster, api, body):
     cluster.fail("/apis", body=body)
-    api = await connect()
 
     with pytest.raises(errors.Broken, match="not a discovery document"):
         await api.groups()
@@ -333,9 +306,8 @@ async def test_malformed_discovery_is_broken(cluster, connect, body):
 # Writing
 
 
-async def test_post_returns_the_response(cluster, connect):
+async def test_post_returns_the_response(cluster, api):
     cluster.tokens["good"] = {"authenticated": True, "user": {"username": "jane"}}
-    api = await connect()
 
     answer = await api.post(kubernetes.TOKEN_REVIEWS + "?timeout=10s", {"spec": {"token": "good"}})
 
@@ -346,9 +318,7 @@ async def test_post_returns_the_response(cluster, connect):
     assert request.content_type == "application/json"
 
 
-async def test_put_and_patch(cluster, connect):
-    api = await connect()
-
+async def test_put_and_patch(cluster, api):
     replaced = await api.put("/api/v1/namespaces/a/secrets/b", {"data": {}})
     patched = await api.patch("/api/v1/namespaces/a/secrets/b", {"metadata": {}})
 
@@ -359,9 +329,7 @@ async def test_put_and_patch(cluster, connect):
     ]
 
 
-async def test_invalid_utf8_is_sent_as_replacement_characters(cluster, connect):
-    api = await connect()
-
+async def test_invalid_utf8_is_sent_as_replacement_characters(cluster, api):
     await api.post("/x", {"name": "a\udcffb\u2028"})
 
     (request,) = cluster.requests
@@ -390,9 +358,8 @@ async def test_post_has_its_own_timeout(cluster, connect):
         ({"delay": 1.0}, None),
     ],
 )
-async def test_error_says_whether_to_repeat_the_request(cluster, connect, failure, retry_after):
+async def test_error_says_whether_to_repeat_the_request(cluster, api, failure, retry_after):
     cluster.fail("/x", **failure)
-    api = await connect()
 
     with pytest.raises(errors.BackendError) as caught:
         await api.post("/x", {}, timeout=0.5)
@@ -401,18 +368,16 @@ async def test_error_says_whether_to_repeat_the_request(cluster, connect, failur
     assert len(cluster.requests) == 1
 
 
-async def test_reset_connection_may_be_repeated(connect, aiohttp_server, tmp_path):
+async def test_reset_connection_may_be_repeated(kube_of, aiohttp_server):
     async def reset(request):
         request.transport.abort()
 
     app = kubernetes.web.Application()
     app.router.add_post("/x", reset)
-    path = kubernetes.kubeconfig(tmp_path, await aiohttp_server(app))
-    api = await kube.Kube.connect(path, qps=100, burst=100)
+    api = await kube_of(await aiohttp_server(app))
 
     with pytest.raises(errors.Unreachable) as caught:
         await api.post("/x", {})
-    await api.close()
 
     assert caught.value.retry_after == 0.0
 
@@ -454,14 +419,8 @@ async def test_missing_kubeconfig_is_named(tmp_path):
         await kube.Kube.connect(str(tmp_path / "none"), qps=5, burst=10)
 
 
-async def test_in_cluster_configuration_uses_the_service_account(tmp_path, monkeypatch):
-    account = "kubernetes.aio.config.incluster_config.SERVICE_"
-    (tmp_path / "token").write_text("from-the-kubelet")
-    (tmp_path / "ca.crt").write_text("no certificate")
-    monkeypatch.setattr(f"{account}TOKEN_FILENAME", str(tmp_path / "token"))
-    monkeypatch.setattr(f"{account}CERT_FILENAME", str(tmp_path / "ca.crt"))
-    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
-    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "1")
+async def test_in_cluster_configuration_uses_the_service_account(account):
+    (account / "ca.crt").write_text("no certificate")
 
     with pytest.raises(errors.Unreachable, match="in-cluster configuration: ") as caught:
         await kube.Kube.connect(None, qps=5, burst=10)

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -8,7 +7,7 @@ import pytest
 from adapter import errors, settings
 from adapter.clients import kubernetes as kube
 from adapter.clients import proxies, sources
-from tools.fakes import kubernetes, prometheus
+from tools.fakes import kubernetes
 
 
 @pytest.fixture(autouse=True)
@@ -59,11 +58,9 @@ def replace_server(kubeconfig, url):
     return kubeconfig
 
 
-async def test_requests_to_the_api_server_use_the_proxy(environment, aiohttp_server, tmp_path):
-    cluster = kubernetes.Cluster()
-    proxy = await aiohttp_server(cluster.app())
-    url = str(proxy.make_url("/"))
-    path = replace_server(Path(kubernetes.kubeconfig(tmp_path, proxy)), url)
+async def test_requests_to_the_api_server_use_the_proxy(environment, cluster, api_server, tmp_path):
+    url = str(api_server.make_url("/"))
+    path = replace_server(Path(kubernetes.kubeconfig(tmp_path, api_server)), url)
 
     async def pods():
         api = await kube.Kube.connect(str(path), qps=99, burst=99)
@@ -81,11 +78,8 @@ async def test_requests_to_the_api_server_use_the_proxy(environment, aiohttp_ser
     assert len(cluster.requests) == 1
 
 
-async def test_requests_to_prometheus_use_the_proxy(environment, aiohttp_server, tmp_path):
-    response = json.dumps({"status": "success", "data": {"resultType": "vector", "result": []}})
-    fake = prometheus.Prometheus(prometheus.says(response))
-    proxy = await aiohttp_server(fake.app())
-    environment.setenv("http_proxy", str(proxy.make_url("/")))
+async def test_requests_to_prometheus_use_the_proxy(environment, fake):
+    environment.setenv("http_proxy", fake.url)
     parsed = settings.parse(("--prometheus-url=http://prometheus.invalid", "--secure-port=6443"))
 
     async with sources.connect_prometheus(parsed.prometheus) as client:
@@ -95,15 +89,11 @@ async def test_requests_to_prometheus_use_the_proxy(environment, aiohttp_server,
     assert len(fake.requests) == 1
 
 
-async def test_netrc_is_ignored(environment, aiohttp_server, tmp_path):
-    cluster = kubernetes.Cluster()
-    server = await aiohttp_server(cluster.app())
+async def test_netrc_is_ignored(environment, cluster, api, tmp_path):
     (tmp_path / "netrc").write_text("machine 127.0.0.1 login somebody password secret\n")
     environment.setenv("NETRC", str(tmp_path / "netrc"))
-    api = await kube.Kube.connect(kubernetes.kubeconfig(tmp_path, server), qps=99, burst=99)
 
     await api.get("/api/v1/namespaces/a/pods")
-    await api.close()
 
     (request,) = cluster.requests
     assert request.authorization is None

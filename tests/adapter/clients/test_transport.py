@@ -158,13 +158,12 @@ async def test_prometheus_is_followed_within_its_origin(session, redirecting, ve
     assert (await client.query("up")).samples == ()
 
 
-async def test_api_server_is_not_followed_to_another_origin(redirecting, other, tmp_path):
-    client = await Kube.connect(kubernetes.kubeconfig(tmp_path, redirecting), qps=1e6, burst=10**6)
+async def test_api_server_is_not_followed_to_another_origin(redirecting, other, kube_of):
+    client = await kube_of(redirecting)
 
     with pytest.raises(errors.Broken, match="redirects to"):
         await client.get("/api")
 
-    await client.close()
     assert other.connections == 0
 
 
@@ -205,15 +204,13 @@ async def test_the_ca_file_of_the_api_server_is_read_again(
 
 
 async def test_the_token_file_of_the_api_server_is_read_again_after_a_401(
-    cluster, api_server, tmp_path
+    cluster, api_server, tmp_path, kube_of
 ):
     (tmp_path / "token").write_text("old")
-    path = kubernetes.kubeconfig(tmp_path, api_server, tokenFile="token")
-    api = await Kube.connect(path, qps=1e6, burst=10**6)
+    api = await kube_of(api_server, tokenFile="token")
     (tmp_path / "token").write_text("new")
     cluster.fail("/api", status=401)
 
     await api.get("/api/v1/pods")
 
-    await api.close()
     assert [each.authorization for each in cluster.requests] == ["Bearer old", "Bearer new"]
