@@ -162,7 +162,7 @@ async def test_without_last_known_an_ended_series_has_no_value(evaluate, running
 
 
 async def test_least_recently_used_last_values_are_evicted(evaluate, running, session, monkeypatch):
-    bound.limit(monkeypatch, "LAST_VALUES", 2)
+    monkeypatch.setattr(bounds, "LAST_VALUES", 2)
     evaluation = evaluate(Prometheus(session, running.url))
     kept = "onMissing: {lastKnown: 5m}"
     running.put(*(f'many{{namespace="n",pod="{pod}"}} 1' for pod in "abc"))
@@ -179,7 +179,7 @@ async def test_least_recently_used_last_values_are_evicted(evaluate, running, se
 async def test_last_values_of_one_namespace_evict_none_of_another(
     evaluate, running, session, monkeypatch
 ):
-    bound.limit(monkeypatch, "LAST_VALUES", 10)
+    monkeypatch.setattr(bounds, "LAST_VALUES", 10)
     evaluation = evaluate(Prometheus(session, running.url))
     entry = entry_of("crowded", "<<.Series>>{<<.LabelMatchers>>}", "onMissing: {lastKnown: 5m}")
     few = pods("a", "b", namespace="n", entry=entry)
