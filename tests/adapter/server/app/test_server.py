@@ -12,7 +12,7 @@ import pytest
 from adapter import settings
 from adapter.settings import rule_files
 from rules.errors import ConfigError
-from tests.adapter.server.app.test_sources import BASIC, HASHED, USER
+from tests.adapter.clients.credentials import BASIC, HASHED, USER
 from tools.presets import api
 from tools.presets.api import GROUP, Api
 from tools.real import prometheus
