@@ -15,7 +15,7 @@ from aiohttp import web
 
 from adapter.cli.console import autoscalers, replays
 from adapter.cli.console.guard import Guard, Handler
-from adapter.cli.console.views import NoViewError, Query, View, Views
+from adapter.cli.console.views import Query, View, Views
 from rules.errors import UnreadableError
 from rules.hpa import replay_report
 from rules.hpa.replay_report import Replay
@@ -121,10 +121,9 @@ class _Pages:
             )
             try:
                 view, status = await show(query, *parts), 200
-            except NoViewError as error:
-                view, status = _problem(str(error)), error.status
             except UnreadableError as error:
-                view, status = _problem(str(error)), 404 if error.status == 404 else 502
+                view = _problem(str(error))
+                status = error.status if error.status in {400, 404} else 502
             except Exception as error:  # noqa: BLE001 - one answer that is odd ends no other view
                 view, status = _problem(f"the console failed: {error!r}. Report this line"), 500
             return self._respond(request, view, status)

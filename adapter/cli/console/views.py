@@ -65,14 +65,6 @@ _EXTERNAL = "external"
 _EVENTS = "/api/v1/namespaces/{}/events"
 
 
-class NoViewError(Exception):
-    """There is nothing to show; the message says why and what to do."""
-
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(message)
-        self.status = status
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
     """What a request asks of a view, beside its address."""
@@ -117,10 +109,7 @@ class Installation:
 
 
 class Views:
-    """The views of one cluster.
-
-    Each raises NoViewError or UnreadableError if there is nothing to show.
-    """
+    """The views of one cluster. Each raises UnreadableError if there is nothing to show."""
 
     def __init__(
         self, kube: Kube, installation: Installation, prometheus: Prometheus | None
@@ -200,7 +189,7 @@ class Views:
         try:
             since = replay.period(query.since or _DAY)
         except ValueError as error:
-            raise NoViewError(400, f"since={query.since}: {error}") from error
+            raise UnreadableError(f"since={query.since}: {error}", status=400) from error
         targets = tuple(each.strip() for each in query.target.split(",") if each.strip())
         wanted = replay.Wanted(since=since, targets=targets)
 
@@ -290,7 +279,7 @@ class Views:
         try:
             found = await self._cached("exporters", lambda: detection.report(prometheus))
         except errors.BackendError as error:
-            raise NoViewError(502, f"Prometheus did not answer: {error}") from error
+            raise UnreadableError(f"Prometheus did not answer: {error}") from error
         summary = f"{counted(len(found.exporters), 'exporter')}; flags that fit: "
         summary += " ".join(found.flags) or "none"
         items = [
@@ -317,7 +306,7 @@ class Views:
         try:
             pods = await self._cached("adapter", self._pods)
         except errors.BackendError as error:
-            raise NoViewError(502, f"the pods of the adapter cannot be read: {error}") from error
+            raise UnreadableError(f"the pods of the adapter cannot be read: {error}") from error
         numbers = await self._cached("numbers", self._numbers)
         checks = [each for pod in pods for each in pod["checks"]]
         wrong = sum(each["state"] != State.OK for each in checks)
@@ -335,16 +324,15 @@ class Views:
 
     def _needed_prometheus(self) -> Prometheus:
         if self._prometheus is None:
-            raise NoViewError(
-                404, "the URL of Prometheus is not known. Start the console with --prometheus-url"
-            )
+            message = "the URL of Prometheus is not known. Start the console with --prometheus-url"
+            raise UnreadableError(message, status=404)
         return self._prometheus
 
     async def _rows(self) -> tuple[Row, ...]:
         try:
             return await self.autoscalers_seen.rows()
         except errors.BackendError as error:
-            raise NoViewError(502, f"autoscalers cannot be listed: {error}") from error
+            raise UnreadableError(f"autoscalers cannot be listed: {error}") from error
 
     async def _cached(self, key: str, load: Callable[[], Coroutine[Any, Any, T]]) -> T:
         value: T = await self._answers.get(key, load)
@@ -354,7 +342,7 @@ class Views:
         return await self._cached("metrics", self._list_metrics)
 
     async def _list_metrics(self) -> list[Document]:
-        """Return each metric with its kinds of objects. Raises NoViewError."""
+        """Return each metric with its kinds of objects. Raises UnreadableError."""
         kinds: dict[str, dict[str, bool]] = {}
         problems = []
         for api, resource in ((CUSTOM, ""), (EXTERNAL, _EXTERNAL)):
@@ -368,7 +356,7 @@ class Views:
                 kind, _, metric = each["name"].rpartition("/")
                 kinds.setdefault(metric, {})[kind or resource] = bool(each["namespaced"])
         if not kinds:
-            raise NoViewError(502, problems[0] if problems else "no metric is listed")
+            raise UnreadableError(problems[0] if problems else "no metric is listed")
         return [
             {"metric": metric, "objects": sorted(found), "namespaced": found}
             for metric, found in sorted(kinds.items())
