@@ -31,23 +31,21 @@ def pods_metric(target: str = "40", name: str = "duty_cycle_current") -> dict[st
     }
 
 
-def object_metric(**target: str) -> dict[str, Any]:
-    return {
-        "type": "Object",
-        "object": {
-            "describedObject": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "cuda-test"},
-            "metric": {"name": "cuda_test_gpu_avg"},
-            "target": target,
-        },
-    }
+def object_metric(
+    kind: str = "Deployment",
+    api_version: str = "apps/v1",
+    described: str = "cuda-test",
+    **target: str,
+) -> dict[str, Any]:
+    reference = {"apiVersion": api_version, "kind": kind, "name": described}
+    metric = {"name": "cuda_test_gpu_avg"}
+    source = {"describedObject": reference, "metric": metric, "target": target}
+    return {"type": "Object", "object": source}
 
 
-def external_metric(**target: str) -> dict[str, Any]:
-    selector = {"matchLabels": {"queue": "a"}}
-    return {
-        "type": "External",
-        "external": {"metric": {"name": "queue_length", "selector": selector}, "target": target},
-    }
+def external_metric(name: str = "queue_length", **target: str) -> dict[str, Any]:
+    metric = {"name": name, "selector": {"matchLabels": {"queue": "a"}}}
+    return {"type": "External", "external": {"metric": metric, "target": target}}
 
 
 def resource_metric(name: str = "cpu", container: str = "", **target: Any) -> dict[str, Any]:
@@ -55,6 +53,22 @@ def resource_metric(name: str = "cpu", container: str = "", **target: Any) -> di
         source = {"name": name, "container": container, "target": target}
         return {"type": "ContainerResource", "containerResource": source}
     return {"type": "Resource", "resource": {"name": name, "target": target}}
+
+
+def document(
+    *metrics: dict[str, Any],
+    name: str = "gpu-hpa",
+    namespace: str = "default",
+    kind: str = "Deployment",
+    target: str = "serving",
+    **spec: Any,
+) -> dict[str, Any]:
+    reference = {"apiVersion": "apps/v1", "kind": kind, "name": target}
+    return {
+        "metadata": {"namespace": namespace, "name": name, "uid": f"{namespace}/{name}"},
+        "spec": {"scaleTargetRef": reference, "maxReplicas": 10, "metrics": [*metrics], **spec},
+        "status": {},
+    }
 
 
 def hpa(
@@ -65,19 +79,13 @@ def hpa(
     down: dict[str, Any] | None = None,
     status: dict[str, Any] | None = None,
 ) -> Autoscaler:
-    spec: dict[str, Any] = {
-        "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "serving"},
-        "minReplicas": minimum,
-        "maxReplicas": maximum,
-        "metrics": [*metrics],
-    }
+    spec: dict[str, Any] = {"minReplicas": minimum, "maxReplicas": maximum}
     if up is not None or down is not None:
         spec["behavior"] = {
             "scaleUp": DEFAULT_UP | (up or {}),
             "scaleDown": DEFAULT_DOWN | (down or {}),
         }
-    metadata = {"namespace": "default", "name": "gpu-hpa"}
-    return autoscaler.autoscaler({"metadata": metadata, "spec": spec, "status": status or {}})
+    return autoscaler.autoscaler(document(*metrics, **spec) | {"status": status or {}})
 
 
 def scale(spec: int, status: int | None = None) -> Scale:

@@ -12,6 +12,7 @@ from rules.hpa.reading import Observation, Reply, Request
 from tests.rules.hpa.documents import (
     DEFAULT_DOWN,
     DEFAULT_UP,
+    document,
     external_metric,
     object_metric,
     pods_metric,
@@ -50,13 +51,9 @@ def values(**by_pod: str) -> dict[str, Any]:
 
 def documents(*metrics: dict[str, Any], replicas: int = 1, **spec: Any) -> dict[str, Any]:
     """Return the API server's documents by path."""
-    target = {"apiVersion": "apps/v1", "kind": "deployment", "name": "serving"}
     versions = [{"version": "v1beta2"}, {"version": "v1beta1"}]
     return {
-        HPA: {
-            "metadata": {"namespace": "default", "name": "gpu-hpa"},
-            "spec": {"scaleTargetRef": target, "maxReplicas": 10, "metrics": metrics, **spec},
-        },
+        HPA: document(*metrics, kind="deployment", **spec),
         "/apis/apps/v1": {
             "resources": [
                 {"name": "deployments/scale", "kind": "Deployment"},

@@ -34,6 +34,8 @@ from rules.exporters import detect
 from rules.findings import State, failure, ok, warning
 from rules.hpa import reading
 from rules.hpa import report as hpa_report
+from tests.rules.hpa import test_reading
+from tests.rules.hpa.documents import document, external_metric, pods_metric
 from tools.certificates import Holder
 from tools.fakes import kubernetes
 from tools.presets.table import EXPORTERS
@@ -315,93 +317,50 @@ async def test_the_account_is_that_of_the_pods_or_of_a_caller_in_a_pod(installed
     assert await account() == f"{prefix}release"
 
 
-TARGET = {"type": "AverageValue", "averageValue": "1"}
-
-
-def hpa(name, target="web", **metric):
-    reference = {"apiVersion": "apps/v1", "kind": "Deployment", "name": target}
-    spec = {"scaleTargetRef": reference, "maxReplicas": 2, "metrics": [metric]}
-    return {"metadata": {"namespace": "default", "name": name}, "spec": spec, "status": {}}
-
-
 async def test_metrics_are_requested_as_the_hpa_controller_does(installed, answers):
-    source = {"metric": {"name": "m"}, "target": TARGET}
     hpas = [
-        hpa("good", type="Pods", pods=source),
-        hpa("bad", type="External", external=source),
-        hpa("secret", type="Pods", pods={"metric": {"name": "s"}, "target": TARGET}),
-        hpa("lost", target="nothing", type="Pods", pods=source),
-        hpa("hidden", target="hidden", type="Pods", pods=source),
+        document(pods_metric(name="m"), name="good"),
+        document(external_metric(averageValue="1"), name="bad"),
+        document(pods_metric(name="s"), name="secret"),
+        document(name="hidden", target="hidden"),
     ]
-    answers["/apis/autoscaling/v2/horizontalpodautoscalers"] = {"items": hpas}
-    answers["/apis/apps/v1"] = {"resources": [{"name": "deployments", "kind": "Deployment"}]}
-    scale = {"spec": {"replicas": 1}, "status": {"replicas": 1, "selector": "app=web"}}
-    answers["/apis/apps/v1/namespaces/default/deployments/web/scale"] = scale
-    answers["/apis/apps/v1/namespaces/default/deployments/hidden/scale"] = (403, "forbidden")
-    answers["/api/v1/namespaces/default/pods"] = {"items": []}
-    version = {"version": "v1beta2"}
-    group = "/apis/custom.metrics.k8s.io"
-    answers[group] = {"preferredVersion": version, "versions": [version]}
-    value = {"describedObject": {"name": "a"}, "value": "1"}
-    answers[f"{group}/v1beta2/namespaces/default/pods/*/m"] = {"items": [value]}
-    answers[f"{group}/v1beta2/namespaces/default/pods/*/s"] = (403, "forbidden")
+    answers |= test_reading.documents() | {
+        "/apis/autoscaling/v2/horizontalpodautoscalers": {"items": hpas},
+        test_reading.SCALE.replace("serving", "hidden"): (403, "forbidden"),
+        test_reading.VALUES.replace("duty_cycle_current", "m"): test_reading.values(p0="1"),
+        test_reading.VALUES.replace("duty_cycle_current", "s"): (403, "forbidden"),
+        test_reading.EXTERNAL: (404, "not found"),
+    }
 
     lines = texts(await autoscalers.metrics(installed))
 
-    assert lines[0].startswith("ok autoscalers: 5 autoscalers use 3 metrics")
-    assert lines[1].startswith("failure autoscaler default/bad, metric m: status 404: not found")
+    assert lines[0].startswith("ok autoscalers: 4 autoscalers use 3 metrics")
+    name = "failure autoscaler default/bad, metric queue_length"
+    assert lines[1].startswith(f"{name}: status 404: not found")
     assert lines[2].startswith("skipped autoscaler default/secret, metric s: this account may")
-    assert lines[3].startswith("failure autoscaler default/lost: ")
-    assert lines[4].startswith("skipped autoscaler default/hidden: forbidden")
-    assert len(lines) == 5
+    assert lines[3].startswith("skipped autoscaler default/hidden: forbidden")
+    assert len(lines) == 4
 
 
 @pytest.mark.parametrize(
-    ("items", "query", "expected"),
+    ("query", "fact"),
     [
-        (
-            ["-1"],
-            "",
-            ("warning", "The value is below 0 (-1): Kubernetes 1.34", "clamp_min"),
-        ),
-        (["4", "3"], "sum by (a) (x)", ("ok", "the HPA controller adds up 2 items", "")),
-        (["4", "3"], None, ("ok", "the HPA controller adds up 2 items", "")),
-        (
-            ["4", "3"],
-            "histogram_quantile(0.9, x)",
-            (
-                "warning",
-                "the controller adds 2 items (4, 3), but each is by its query a percentile",
-                "Select one item",
-            ),
-        ),
-        (["4"], "histogram_quantile(0.9, x)", None),
+        ("sum by (a) (x)", "the HPA controller adds up 2 items"),
+        (None, "the HPA controller adds up 2 items"),
+        ("histogram_quantile(0.9, x)", "each is by its query a percentile"),
     ],
 )
-async def test_sums_of_external_metrics_are_said(installed, answers, items, query, expected):
-    source = {"metric": {"name": "queue"}, "target": {"type": "AverageValue", "averageValue": "5"}}
-    listed = {"items": [hpa("sums", type="External", external=source)]}
-    answers["/apis/autoscaling/v2/horizontalpodautoscalers"] = listed
-    answers["/apis/apps/v1"] = {"resources": [{"name": "deployments", "kind": "Deployment"}]}
-    scale = {"spec": {"replicas": 1}, "status": {"replicas": 1, "selector": "app=web"}}
-    answers["/apis/apps/v1/namespaces/default/deployments/web/scale"] = scale
-    answers["/api/v1/namespaces/default/pods"] = {"items": []}
-    path = "/apis/external.metrics.k8s.io/v1beta1/namespaces/default/queue"
-    answers[path] = {"items": [{"value": each} for each in items]}
+async def test_the_query_of_a_sum_is_read_for_what_it_adds_up(installed, answers, query, fact):
+    hpas = [document(external_metric(averageValue="5"))]
+    answers |= test_reading.documents()
+    answers["/apis/autoscaling/v2/horizontalpodautoscalers"] = {"items": hpas}
     if query is not None:
-        answers[path] |= {"kind": "Explanation", "queries": [{"promql": query}]}
+        answers[test_reading.EXTERNAL] |= {"kind": "Explanation", "queries": [{"promql": query}]}
 
-    found = list(await autoscalers.metrics(installed))[1:]
+    _, finding = await autoscalers.metrics(installed)
 
-    if expected is None:
-        assert found == []
-        return
-    (finding,) = found
-    severity, fact, cure = expected
-    assert finding.subject == "autoscaler default/sums, metric queue"
-    assert finding.state == severity
+    assert finding.subject == "autoscaler default/gpu-hpa, metric queue_length"
     assert fact in finding.fact
-    assert cure in finding.cure
 
 
 class Counting:
@@ -432,10 +391,7 @@ class Counting:
 
 
 def using_four_metrics(name):
-    metric = {"type": "Pods", "pods": {"metric": {"name": "m"}, "target": TARGET}}
-    document = hpa(name, target=name)
-    document["spec"]["metrics"] = [metric] * 4
-    return document
+    return document(*[pods_metric(name="m")] * 4, name=name, target=name)
 
 
 async def test_fifty_autoscalers_take_few_requests():

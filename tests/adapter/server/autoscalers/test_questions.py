@@ -18,7 +18,7 @@ from adapter.server.autoscalers.questions import Watched
 from adapter.server.cluster.shared_index import SharedIndex
 from rules import limits
 from rules.limits import HPA_TEXT
-from tests.adapter.server.autoscalers.test_watch import CPU, EXTERNAL, described, hpa, pods
+from tests.adapter.server.autoscalers.test_watch import CPU, described, external, hpa, pods
 from tests.adapter.server.cluster.test_unreadable import hostile
 
 LIMITS = limits.DEFAULT
@@ -116,7 +116,7 @@ def test_metrics_that_are_left_out_take_no_memory() -> None:
 
 
 @pytest.mark.parametrize(
-    "metric", [pods("util"), EXTERNAL, CPU, described("Service", "v1")], ids=str
+    "metric", [pods("util"), external("Queue"), CPU, described("Service", "v1")], ids=str
 )
 @given(data=st.data())
 def test_whatever_stands_in_an_hpa_is_read_or_refused_alone(

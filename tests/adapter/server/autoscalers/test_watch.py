@@ -22,6 +22,13 @@ from rules.causes.reasons import Reason
 from rules.findings import Finding
 from rules.kinds import Kinds
 from rules.selectors import selectors
+from tests.rules.hpa.documents import (
+    document,
+    external_metric,
+    object_metric,
+    pods_metric,
+    resource_metric,
+)
 
 PATH = "/apis/custom.metrics.k8s.io/v1beta2/namespaces/default/pods/*/util"
 QUERY = "labelSelector=app%3Dweb"
@@ -30,51 +37,27 @@ LOST = errors.ApiError(
 )
 
 
-def hpa(
-    *metrics: dict[str, Any],
-    name: str = "web",
-    kind: str = "Deployment",
-    namespace: str = "default",
-) -> dict[str, Any]:
-    return {
-        "metadata": {"namespace": namespace, "name": name, "uid": f"{namespace}/{name}"},
-        "spec": {
-            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": kind, "name": name},
-            "maxReplicas": 3,
-            "metrics": list(metrics) or [pods("util")],
-        },
-        "status": {"currentReplicas": 1},
-    }
+VALUE = {"type": "Value", "value": "1"}
+CPU = resource_metric(type="Utilization", averageUtilization=50)
+
+
+def hpa(*metrics: dict[str, Any], name: str = "web", **fields: Any) -> dict[str, Any]:
+    found = document(*(metrics or [pods("util")]), name=name, target=name, **fields)
+    return found | {"status": {"currentReplicas": 1}}
 
 
 def pods(name: str) -> dict[str, Any]:
-    target = {"type": "AverageValue", "averageValue": "1"}
-    return {"type": "Pods", "pods": {"metric": {"name": name}, "target": target}}
+    return pods_metric("1", name)
 
 
 def external(name: str, **target: str) -> dict[str, Any]:
-    target = target or {"type": "Value", "value": "1"}
-    return {"type": "External", "external": {"metric": {"name": name}, "target": target}}
+    return external_metric(name, **target or VALUE)
 
 
 def described(kind: str, api_version: str, name: str = "x") -> dict[str, Any]:
-    reference = {"kind": kind, "apiVersion": api_version, "name": name}
-    target = {"type": "Value", "value": "1"}
-    source = {"metric": {"name": "util"}, "describedObject": reference, "target": target}
-    return {"type": "Object", "object": source}
+    return object_metric(kind, api_version, name, **VALUE)
 
 
-EXTERNAL = {
-    "type": "External",
-    "external": {
-        "metric": {"name": "Queue", "selector": {"matchLabels": {"q": "a"}}},
-        "target": {"type": "Value", "value": "1"},
-    },
-}
-CPU = {
-    "type": "Resource",
-    "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 50}},
-}
 EXTERNAL_GROUP = "/apis/external.metrics.k8s.io/v1beta1/namespaces/default"
 CUSTOM = "/apis/custom.metrics.k8s.io/v1beta1/namespaces/default"
 
@@ -83,11 +66,14 @@ CUSTOM = "/apis/custom.metrics.k8s.io/v1beta1/namespaces/default"
     ("metric", "path"),
     [
         (pods("util"), f"{CUSTOM}/pods/*/util?labelSelector=app%3Dweb"),
-        (described("Deployment", "apps/v1"), f"{CUSTOM}/deployments.apps/x/util"),
-        (described("Service", "v1"), f"{CUSTOM}/services/x/util"),
-        (described("Namespace", "v1", "default"), f"{CUSTOM}/metrics/util"),
-        (described("Rollout", "argoproj.io/v1"), f"{CUSTOM}/rollout.argoproj.io/x/util"),
-        (EXTERNAL, f"{EXTERNAL_GROUP}/queue?labelSelector=q%3Da"),
+        (described("Deployment", "apps/v1"), f"{CUSTOM}/deployments.apps/x/cuda_test_gpu_avg"),
+        (described("Service", "v1"), f"{CUSTOM}/services/x/cuda_test_gpu_avg"),
+        (described("Namespace", "v1", "default"), f"{CUSTOM}/metrics/cuda_test_gpu_avg"),
+        (
+            described("Rollout", "argoproj.io/v1"),
+            f"{CUSTOM}/rollout.argoproj.io/x/cuda_test_gpu_avg",
+        ),
+        (external("Queue"), f"{EXTERNAL_GROUP}/queue?labelSelector=queue%3Da"),
         (CPU, "/apis/metrics.k8s.io/v1beta1/namespaces/default/pods?labelSelector=app%3Dweb"),
     ],
     ids=str,
