@@ -187,7 +187,7 @@ async def compare(cases: Sequence[Case], url: str) -> list[Row]:
                 freshness=0.0,
                 clock=clock,
             )
-            own = replace(local.server, objects=objects, evaluation=evaluation)
+            own = replace(local, objects=objects, evaluation=evaluation)
             api: Any = Api(case, own)
             requests = await _requests(api, case)
             answers, items = [], []

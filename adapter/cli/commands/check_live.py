@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 from adapter import errors, settings
 from adapter.cli.commands import check_usage, local_backend
-from adapter.cli.commands.local_backend import LocalBackend
+from adapter.cli.commands.local_backend import Backend
 from adapter.clients import sources
 from adapter.clients.prometheus import Prometheus
 from rules import promql, quantity
@@ -53,21 +53,21 @@ class _Trial:
 
     namespace: str
     """The namespace with the most series; empty if the request has none."""
-    objects: int = 0
+    objects: int
     """Number of requested objects."""
     values: int
     """Number of objects with a value; for an external metric, number of values."""
-    samples: int = 1
+    samples: int
     """Largest number of samples of one object."""
-    highest: int = 0
+    highest: int
     """Highest value in thousandths."""
-    total: int = 0
+    total: int
     """Sum of the values of an external metric in thousandths, as an HPA takes it."""
-    query: str = ""
+    query: str
     """That of the first step, if there are values."""
-    cause: Finding | None = None
+    cause: Finding | None
     """Why there is no value, if that is known."""
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...]
     """What is remarkable about the values."""
     seconds: float
     """Duration of all queries of the request."""
@@ -105,7 +105,7 @@ async def report(
 
 
 class _Observer:
-    def __init__(self, clients: _Clients, backend: LocalBackend) -> None:
+    def __init__(self, clients: _Clients, backend: Backend) -> None:
         self._clients = clients
         self._backend = backend
         self._inventory = inventory = backend.inventory
@@ -258,7 +258,8 @@ class _Observer:
 
         Else name series whose names begin alike.
         """
-        for cause in await self._backend.causes_of(rule):
+        probes, presets = self._backend.collector.probes, self._inventory.ruleset.presets
+        for cause in await probes.of_rule(rule, presets):
             return replace(cause, subject="").sentence
         message = "Prometheus has no such series: the rule takes nothing"
         if not (beginning := _BEGINNING.match(rule.pinned_series or "")):
@@ -359,7 +360,7 @@ def _first(names: Mapping[str, object]) -> str:
 
 
 async def _request(
-    clients: _Clients, entry: Entry | ExternalEntry, backend: LocalBackend
+    clients: _Clients, entry: Entry | ExternalEntry, backend: Backend
 ) -> _Trial | None:
     """Request a metric in the namespace with the most series, of up to 100 of its objects.
 
@@ -378,7 +379,8 @@ async def _request(
         if not names:
             return None
     started = time.perf_counter()
-    steps = await backend.evaluate(
+    steps = await local_backend.evaluate(
+        backend,
         entry.metric,
         resource,
         # The path of an external metric needs a namespace.
@@ -389,23 +391,16 @@ async def _request(
     values = steps.found.values
     cause = None if values else await _cause(steps)
     notes, query = await _notes(steps) if values else ((), "")
-    if resource is None:
-        return _Trial(
-            namespace=namespace,
-            values=len(values),
-            total=sum(each.value.milli for each in values),
-            query=query,
-            cause=cause,
-            notes=notes,
-            seconds=seconds,
-        )
-    numbers = [each.samples for each in values.values() if each.samples]
+    of_object = [] if resource is None else list(values.values())
+    numbers = [each.samples for each in of_object if each.samples]
     return _Trial(
         namespace=namespace,
         objects=len(names),
-        values=len(numbers),
-        samples=max(numbers, default=0),
-        highest=max((each.milli for each in values.values()), default=0),
+        values=len(values) if resource is None else len(numbers),
+        samples=max(numbers, default=1),
+        highest=max((each.milli for each in of_object), default=0),
+        total=sum(each.value.milli for each in values) if resource is None else 0,
+        query=query,
         cause=cause,
         notes=notes,
         seconds=seconds,

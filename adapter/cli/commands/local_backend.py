@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
@@ -30,13 +30,13 @@ from adapter.server.cluster.manifests import FileObjects
 from adapter.server.evaluation.evaluation import Evaluation
 from adapter.server.series.relist import Relist
 from rules import metrics_apis
-from rules.causes.inventory import Inventory
 from rules.document.sources import DEFAULT
-from rules.findings import Finding
 from rules.kinds import NAMESPACES, GroupResource, Kinds
 from rules.metrics_apis import ALL_OBJECTS, CUSTOM
-from rules.ruleset import CompiledRule, RuleSet
+from rules.ruleset import RuleSet
 from rules.selectors.selectors import Selector
+
+__all__ = ["Backend", "Steps", "connect", "evaluate"]
 
 _WINDOW = 600.0
 """Seconds in which a series needs a sample, as for the server by default."""
@@ -68,7 +68,7 @@ async def connect(
     allow_partial: bool = False,
     scrapes: bool = True,
     clock: Callable[[], float] = time.time,
-) -> LocalBackend:
+) -> Backend:
     """Return a backend without objects, after one relist on `clients`, which are by source.
 
     Each request is queried anew. `scrapes` is as for `Probes`; `clock` returns Unix seconds.
@@ -90,7 +90,7 @@ async def connect(
         scrapes=scrapes,
         now=clock,
     )
-    backend = Backend(
+    return Backend(
         generation=relist.generation,
         kinds=Kinds.builtin(),
         objects=_GivenObjects(),
@@ -107,7 +107,6 @@ async def connect(
         ),
         clock=clock,
     )
-    return LocalBackend(backend)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,48 +126,27 @@ class Steps:
         return await self.group.content(self.requested, self.query, self.found, self.backend)
 
 
-@dataclass(frozen=True, slots=True)
-class LocalBackend:
-    """What answers the requests of commands, without a cluster."""
+async def evaluate(
+    backend: Backend,
+    metric: str,
+    resource: GroupResource | None,
+    *,
+    namespace: str,
+    names: Iterable[str] = (),
+    selector: Selector = _ANY,
+) -> Steps:
+    """Resolve, plan and evaluate the request of an autoscaler for a metric. Raises ApiError.
 
-    server: Backend
-
-    @property
-    def inventory(self) -> Inventory:
-        """What is known about each rule's series."""
-        return self.server.inventory
-
-    async def causes_of(self, rule: CompiledRule) -> Sequence[Finding]:
-        """Return why a rule has no series."""
-        return await self.server.collector.probes.of_rule(rule, self.inventory.ruleset.presets)
-
-    def is_namespaced(self, metric: str, resource: GroupResource) -> bool:
-        """Return whether a metric of a resource, or else the resource, is below namespaces."""
-        entry = self.server.generation.catalog.entry(resource, metric)
-        kind = self.server.kinds.resolve(resource.resource, resource.group)
-        return (entry or kind).namespaced
-
-    async def evaluate(
-        self,
-        metric: str,
-        resource: GroupResource | None,
-        *,
-        namespace: str,
-        names: Iterable[str] = (),
-        selector: Selector = _ANY,
-    ) -> Steps:
-        """Resolve, plan and evaluate the request of an autoscaler for a metric. Raises ApiError.
-
-        It is for the objects `names` or, if `resource` is None, for an external metric. `selector`
-        selects series.
-        """
-        group: AnyGroup = external if resource is None else custom
-        info = _info(metric, resource, namespace, str(selector))
-        backend = dataclasses.replace(self.server, objects=_GivenObjects(names))
-        requested = await group.resolve(info, backend)
-        query = group.plan(requested)
-        found = await group.evaluate(requested, query, backend, deadline=_DEADLINE)
-        return Steps(group=group, backend=backend, requested=requested, query=query, found=found)
+    It is for the objects `names` or, if `resource` is None, for an external metric. `selector`
+    selects series.
+    """
+    group: AnyGroup = external if resource is None else custom
+    info = _info(metric, resource, namespace, str(selector))
+    backend = dataclasses.replace(backend, objects=_GivenObjects(names))
+    requested = await group.resolve(info, backend)
+    query = group.plan(requested)
+    found = await group.evaluate(requested, query, backend, deadline=_DEADLINE)
+    return Steps(group=group, backend=backend, requested=requested, query=query, found=found)
 
 
 def _info(

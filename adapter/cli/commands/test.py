@@ -14,7 +14,7 @@ import aiohttp
 
 from adapter import errors, settings
 from adapter.cli.commands import check_inputs, local_backend, without_log
-from adapter.cli.commands.local_backend import LocalBackend
+from adapter.cli.commands.local_backend import Backend
 from adapter.cli.local_prometheus import binary, debian, process, remote_write
 from adapter.clients.prometheus import Prometheus
 from adapter.files import read_file
@@ -155,12 +155,15 @@ class _Answer:
     """Whether the request fails, unlike one for a metric without a value."""
 
 
-async def _answer(case: Case, backend: LocalBackend) -> _Answer:
+async def _answer(case: Case, backend: Backend) -> _Answer:
     """Return the answer to the request of a case. Raises ApiError."""
     namespace = case.namespace
-    if case.resource is not None and not backend.is_namespaced(case.metric, case.resource):
-        namespace = ""
-    steps = await backend.evaluate(
+    if case.resource is not None:
+        entry = backend.generation.catalog.entry(case.resource, case.metric)
+        kind = backend.kinds.resolve(case.resource.resource, case.resource.group)
+        namespace = namespace if (entry or kind).namespaced else ""
+    steps = await local_backend.evaluate(
+        backend,
         case.metric,
         case.resource,
         namespace=namespace,
