@@ -24,9 +24,8 @@ _REMEDIES: Mapping[str, str] = {
     ),
 }
 _LATE = "Such series appear with the first request"
-_ENDPOINTS = (
-    "SGLang needs --enable-metrics and llama.cpp --metrics; trtllm-serve has its metrics at "
-    "/prometheus/metrics, NIM at /v1/metrics; TGI and TEI have none before their first request"
+_ENDPOINTS = "; ".join(
+    each.endpoint.format(path=each.path) for each in generations.GENERATIONS if each.endpoint
 )
 _KUBELET = (
     "without `-k` (DCGM_EXPORTER_KUBERNETES=true) and the host path /var/lib/kubelet/pod-resources "

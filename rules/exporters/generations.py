@@ -48,6 +48,8 @@ class Generation:
     port: int = 0
     path: str = "/metrics"
     """Usual port and path to scrape; the port is 0 if it is not known."""
+    endpoint: str = ""
+    """What must be known to find metrics there, as a sentence with `{path}`; may be empty."""
     fields: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """API name without `_current` or `_over_time` -> the series that it needs, in `preset`.
 
