@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry
 
 from adapter.server.api import discovery, groups, health, router
 from adapter.server.api.groups.backend import Backend, TeamRules
+from adapter.server.api.groups.group import AnyGroup
 from adapter.server.api.openapi import OpenApi
 from adapter.server.apimachinery import request_info
 from adapter.server.apimachinery.heads import Head
@@ -24,13 +25,15 @@ from adapter.server.evaluation.evaluation import Evaluated, Usages
 from adapter.server.http import server
 from adapter.server.http.connection import Serve
 from adapter.server.series.generation import Generation
+from rules import ruleset
 from rules.causes.evidence import Evidence
 from rules.causes.inventory import Inventory
 from rules.causes.reasons import Reason
 from rules.findings import Finding
 from rules.kinds import GroupResource, Kinds
+from rules.query import catalog as catalogs
 from rules.query.aggregate import ExternalValue, Value
-from rules.query.catalog import Catalog
+from rules.query.catalog import Catalog, Listing, Series
 from rules.query.plan import ExternalPlan, Plan
 from rules.query.resource import ResourceQueries, Usage, UsageByName
 from rules.ruleset import RuleSet
@@ -252,42 +255,71 @@ def generation(catalog: Catalog, resources: ResourceQueries | None = None) -> Ge
     )
 
 
+def catalog(
+    text: str, *series: str, labels: Iterable[str] = (), kinds: Kinds | None = None
+) -> Catalog:
+    """Return the catalog of rules, of which the first have one series each, with `labels`."""
+    rules = ruleset.load([("rules.yaml", text)])
+    listings = {
+        rule.index: Listing(series=(Series(name=name, labels=frozenset(labels)),))
+        for rule, name in zip(rules.all, series, strict=False)
+    }
+    return catalogs.build(rules, listings, kinds or Kinds.builtin())
+
+
 def build_router(
-    catalog: Catalog,
-    objects: Objects,
-    evaluation: Evaluation,
+    catalog: Catalog | None = None,
+    objects: Objects | None = None,
+    evaluation: Evaluation | None = None,
     *,
     resources: ResourceQueries | None = None,
     collector: CauseCollector | None = None,
     team_rules: TeamRules | None = None,
+    **options: Any,
+) -> Serve:
+    """Return the router of a server that serves all groups, by default without any metric."""
+    objects = objects or Objects(Kinds.builtin(), {})
+    parts: Any = {
+        "objects": objects,
+        "evaluation": evaluation or Evaluation({}),
+        "collector": collector or CauseCollector(),
+    }
+    backend = Backend(
+        generation=generation(catalog or Catalog.empty(), resources),
+        kinds=objects.kinds,
+        team_rules=team_rules,
+        **parts,
+    )
+    return router_of(lambda: backend, served=lambda _: groups.GROUPS, **options)
+
+
+def router_of(
+    backend: Callable[[], Backend],
+    *,
+    served: Callable[[Generation], Sequence[AnyGroup]] = groups.served,
     port: int = 6443,
     live: Sequence[health.Check] = (),
     ready: Sequence[health.Check] = (),
-    **options: object,
+    **options: Any,
 ) -> Serve:
-    discovery_documents = discovery.Discovery(
-        lambda: groups.GROUPS, lambda: catalog, secure_port=port
+    """Return the router of a server with this backend."""
+    documents = discovery.Discovery(
+        lambda: served(backend().generation),
+        lambda: backend().generation.catalog,
+        secure_port=port,
     )
-    openapi = OpenApi(lambda: groups.GROUPS)
+    openapi = OpenApi(lambda: served(backend().generation))
     operator_endpoints = health.OperatorEndpoints(
         live=live,
         ready=ready,
         registry=CollectorRegistry(),
-        api_paths=(*discovery_documents.paths, *openapi.paths),
-    )
-    backend = Backend(
-        generation=generation(catalog, resources),
-        kinds=objects.kinds,
-        objects=objects,
-        evaluation=evaluation,
-        collector=collector or CauseCollector(),
-        team_rules=team_rules,
+        api_paths=(*documents.paths, *openapi.paths),
     )
     return router.build_router(
-        discovery=discovery_documents,
+        discovery=documents,
         openapi=openapi,
         operator_endpoints=operator_endpoints,
-        backend=lambda: backend,
+        backend=backend,
         **options,
     )
 
@@ -298,16 +330,10 @@ def head(headers: Mapping[str, str] | Sequence[tuple[str, str]] = ()) -> Head:
 
 
 @contextlib.asynccontextmanager
-async def listening(handler: Serve, *, head_seconds: float = 5.0) -> AsyncIterator[int]:
+async def listening(handler: Serve, **limits: float) -> AsyncIterator[int]:
     """Serve `handler` and yield the port."""
-    listener = server.Listener(
-        handler,
-        "127.0.0.1",
-        0,
-        shutdown_seconds=1.0,
-        head_seconds=head_seconds,
-        close_seconds=0.5,
-    )
+    limits = {"shutdown_seconds": 1.0, "head_seconds": 5.0, "close_seconds": 0.5, **limits}
+    listener = server.Listener(handler, "127.0.0.1", 0, **limits)
     listener.start()
     try:
         yield listener.port

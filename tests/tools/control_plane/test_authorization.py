@@ -11,8 +11,6 @@ import pytest
 from adapter.clients import kubernetes
 from adapter.server.auth import authorization, filters
 from adapter.server.auth.user import User, with_authenticated_group
-from rules.kinds import Kinds
-from rules.query.catalog import Catalog
 from tests.adapter import wired
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
@@ -102,11 +100,7 @@ async def send_to_both(with_roles, tmp_path):
         # succeeded for a user.
         name = f"{group}-{next(USER_NUMBERS)}"
         expected = send_to_api_server(with_roles.user(name, group), method, target, headers)
-        objects = wired.Objects(Kinds.builtin(), {})
         handler = wired.build_router(
-            Catalog.empty(),
-            objects,
-            wired.Evaluation({}),
             guard=filters.Guard(FixedAuthenticator(name, group), authorization.Authorizer(api)),
         )
         async with wired.listening(handler) as port:

@@ -17,7 +17,7 @@ from adapter.server.api import discovery, encoded_answers
 from adapter.server.api.groups import custom, external
 from adapter.server.api.groups.group import Resource
 from adapter.server.apimachinery import encoding, request_info
-from rules.kinds import GroupResource, Kinds
+from rules.kinds import GroupResource
 from rules.query.catalog import Catalog, Entry
 from tests.adapter import wired
 
@@ -38,13 +38,9 @@ def catalog(*metrics: str) -> Catalog:
     return Catalog.of(entries, ())
 
 
-def build_router(catalog: Catalog):
-    return wired.build_router(catalog, wired.Objects(Kinds.builtin(), {}), wired.Evaluation({}))
-
-
 @pytest.fixture
 async def port():
-    async with wired.listening(build_router(catalog("b", "a"))) as port:
+    async with wired.listening(wired.build_router(catalog("b", "a"))) as port:
         yield port
 
 
@@ -180,7 +176,7 @@ async def test_other_etags_get_the_document(port, tag):
 
 
 async def test_replicas_with_the_same_metrics_have_the_same_etag(port):
-    async with wired.listening(build_router(catalog("a", "b"))) as other:
+    async with wired.listening(wired.build_router(catalog("a", "b"))) as other:
         tags = [(await listed(each, V2)).headers["Etag"] for each in (port, other)]
 
     assert len(set(tags)) == 1
@@ -188,7 +184,7 @@ async def test_replicas_with_the_same_metrics_have_the_same_etag(port):
 
 async def test_a_long_document_is_compressed_with_a_vary_header():
     many = catalog(*(f"metric_{number}" for number in range(400)))
-    async with wired.listening(build_router(many)) as port:
+    async with wired.listening(wired.build_router(many)) as port:
         reply = await listed(port, V2, **{"Accept-Encoding": "gzip"})
 
     assert json.loads(gzip.decompress(reply.body))["items"]

@@ -17,11 +17,8 @@ from adapter.server.api.groups.group import Content
 from adapter.server.apimachinery import encoding, negotiation, request_info
 from adapter.server.apimachinery.encoding import JSON, PROTOBUF, YAML
 from adapter.server.apimachinery.negotiation import Accepted
-from rules import ruleset
 from rules.kinds import PODS, Kinds
-from rules.query import catalog as catalogs
 from rules.query.aggregate import ExternalValue, Value
-from rules.query.catalog import Listing, Series
 from rules.query.resource import Usage
 from tests.adapter import wired
 from tests.rules.query.test_resource import queries
@@ -223,10 +220,8 @@ async def test_the_documents_of_all_groups_count_their_items(monkeypatch, target
     evaluation.used = {
         (each, "default", name): used for each in ("cpu", "memory") for name in names
     }
-    kinds = Kinds.builtin()
-    listing = Listing(series=(Series(name="gpu", labels=frozenset({"ns", "pod"})),))
-    catalog = catalogs.build(ruleset.load([("f", RULES)]), {0: listing, 1: listing}, kinds)
-    objects = wired.Objects(kinds, {(PODS, "default"): {name: {} for name in names}})
+    catalog = wired.catalog(RULES, "gpu", "gpu", labels=("ns", "pod"))
+    objects = wired.Objects(Kinds.builtin(), {(PODS, "default"): {name: {} for name in names}})
     handler = wired.build_router(catalog, objects, evaluation, resources=queries())
 
     monkeypatch.setattr(encoding, "encode", encode)

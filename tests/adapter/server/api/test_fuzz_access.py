@@ -13,11 +13,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from adapter.server.evaluation.evaluation import Evaluated
-from rules import ruleset
 from rules.kinds import GroupResource, Kinds
-from rules.query import catalog as catalogs
 from rules.query.aggregate import ExternalValue, Value
-from rules.query.catalog import Listing, Series
 from tests.adapter import wired
 
 RULES = """
@@ -117,10 +114,7 @@ def build_router():
             (NAMESPACES, "ns"): value(SECRETS[2]),
         }
     )
-    compiled = ruleset.load([("rules.yaml", RULES)])
-    labels = frozenset({"namespace", "pod", "node"})
-    listing = Listing(series=(Series(name="requests", labels=labels),))
-    catalog = catalogs.build(compiled, {compiled.rules[0].index: listing}, kinds)
+    catalog = wired.catalog(RULES, "requests", labels=("namespace", "pod", "node"))
     return wired.build_router(catalog, objects, evaluation, guard=wired.guard(Api()))
 
 

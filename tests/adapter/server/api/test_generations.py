@@ -12,9 +12,7 @@ from prometheus_client import CollectorRegistry
 
 from adapter import errors, telemetry
 from adapter.clients.prometheus_result import QueryResult, Reduce
-from adapter.server.api import discovery, groups, health, router
 from adapter.server.api.groups.backend import Backend, Questions
-from adapter.server.api.openapi import OpenApi
 from adapter.server.causes.collector import CauseCollector
 from adapter.server.causes.evidence import Probes
 from adapter.server.evaluation.evaluation import Evaluation
@@ -88,26 +86,15 @@ class Parts:
         )
         pods = {(PODS, "default"): {"p": {}}}
         questions, objects = Questions(), wired.Objects(self.kinds, pods)
-        served = discovery.Discovery(
-            lambda: groups.served(self.relist.generation),
-            lambda: self.relist.generation.catalog,
-            secure_port=6443,
-        )
-        openapi = OpenApi(lambda: groups.served(self.relist.generation))
-        self.handler = router.build_router(
-            discovery=served,
-            openapi=openapi,
-            operator_endpoints=health.OperatorEndpoints(
-                live=(), ready=(), registry=CollectorRegistry(), api_paths=()
-            ),
-            backend=lambda: Backend(
+        self.handler = wired.router_of(
+            lambda: Backend(
                 generation=self.relist.generation,
                 kinds=self.kinds,
                 objects=objects,
                 evaluation=self.evaluation,
                 collector=self.collector,
                 questions=questions,
-            ),
+            )
         )
 
     async def adopt(self, rules: ruleset.RuleSet) -> None:

@@ -20,10 +20,8 @@ from adapter import telemetry
 from adapter.clients import detection
 from adapter.clients.confinement import Confinement
 from adapter.clients.prometheus import Prometheus
-from adapter.server.api import discovery, groups, health, router
 from adapter.server.api.explain import Explainer
 from adapter.server.api.groups.backend import Backend
-from adapter.server.api.openapi import OpenApi
 from adapter.server.causes.collector import CauseCollector
 from adapter.server.causes.evidence import Probes
 from adapter.server.evaluation.evaluation import Evaluation
@@ -241,19 +239,7 @@ async def serving(
         ),
         clock=clock,
     )
-    handler = router.build_router(
-        discovery=discovery.Discovery(
-            lambda: groups.served(relist.generation),
-            lambda: relist.generation.catalog,
-            secure_port=6443,
-        ),
-        openapi=OpenApi(lambda: groups.served(relist.generation)),
-        operator_endpoints=health.OperatorEndpoints(
-            live=(), ready=(), registry=CollectorRegistry(), api_paths=()
-        ),
-        backend=lambda: backend,
-        explainer=Explainer(),
-    )
+    handler = wired.router_of(lambda: backend, explainer=Explainer())
     listener = server.Listener(handler, "127.0.0.1", 0)
     listener.start()
     try:

@@ -22,11 +22,8 @@ from adapter.server.apimachinery import request_info
 from adapter.server.auth.attributes import authorizer_attributes
 from adapter.server.auth.user import User
 from adapter.server.evaluation.evaluation import Evaluated
-from rules import ruleset
 from rules.kinds import Kinds
-from rules.query import catalog as catalogs
 from rules.query.aggregate import ExternalValue, Value
-from rules.query.catalog import Listing, Series
 from tests.adapter import wired
 
 RULES = """
@@ -99,13 +96,8 @@ class Reads:
     def __init__(self):
         self.read = set()
         self.kinds = Kinds.builtin()
-        compiled = ruleset.load([("rules.yaml", RULES)])
-        labels = frozenset({"namespace", "pod", "node"})
-        listings = {
-            rule.index: Listing(series=(Series(name=name, labels=labels),))
-            for rule, name in zip(compiled.rules, ("requests", "memory"), strict=True)
-        }
-        self.catalog = catalogs.build(compiled, listings, self.kinds)
+        labels = ("namespace", "pod", "node")
+        self.catalog = wired.catalog(RULES, "requests", "memory", labels=labels)
         self.backend = Backend(
             generation=wired.generation(self.catalog),
             kinds=self.kinds,

@@ -12,11 +12,8 @@ from adapter import errors
 from adapter.server.apimachinery import encoding
 from adapter.server.auth.caller import EVERYBODY
 from adapter.server.http import server
-from rules import ruleset
 from rules.kinds import PODS, Kinds
-from rules.query import catalog as catalogs
 from rules.query.aggregate import Value
-from rules.query.catalog import Catalog, Listing, Series
 from tests.adapter import wired
 
 KINDS = Kinds.builtin()
@@ -28,14 +25,9 @@ rules:
 """
 
 
-def build_router(**options):
-    objects = wired.Objects(Kinds.builtin(), {})
-    return wired.build_router(Catalog.empty(), objects, wired.Evaluation({}), **options)
-
-
 @pytest.fixture
 async def port():
-    async with wired.listening(build_router()) as port:
+    async with wired.listening(wired.build_router()) as port:
         yield port
 
 
@@ -117,10 +109,7 @@ async def test_the_version_is_json_only_and_its_406_is_sent_in_any_encoding(port
 
 @pytest.mark.parametrize("known", [(), ("pod-a",)], ids=["empty", "partial"])
 async def test_only_callers_who_may_read_discovery_get_the_warning_of_a_remembered_answer(known):
-    rules = ruleset.load([("rules.yaml", RULES)])
-    catalog = catalogs.build(
-        rules, {0: Listing(series=(Series(name="gpu", labels=frozenset({"ns", "pod"})),))}, KINDS
-    )
+    catalog = wired.catalog(RULES, "gpu", labels=("ns", "pod"))
     objects = wired.Objects(KINDS, {(PODS, "default"): {"pod-a": {}, "pod-b": {}}})
     values = {(PODS, name): Value(milli=1, time=0.0, samples=1) for name in known}
 
@@ -157,7 +146,7 @@ async def test_the_guard_runs_before_routing(target):
         guarded_paths.append(info.path)
         raise errors.ApiError(403, "forbidden", reason="Forbidden")
 
-    async with wired.listening(build_router(guard=guard)) as port:
+    async with wired.listening(wired.build_router(guard=guard)) as port:
         got = await wired.fetch(port, target, method="POST")
 
     assert (got.status, guarded_paths) == (403, [target])
@@ -178,7 +167,7 @@ async def test_named_cluster_scoped_objects_are_authorized_at_cluster_scope(path
         namespaces.append(info.namespace)
         return EVERYBODY
 
-    async with wired.listening(build_router(guard=guard)) as port:
+    async with wired.listening(wired.build_router(guard=guard)) as port:
         await wired.fetch(port, f"{CUSTOM}/v1beta2/{path}")
 
     assert namespaces == [namespace]
@@ -196,7 +185,7 @@ async def test_a_body_does_not_count_towards_the_head(port):
 
 
 async def test_the_head_limit_applies_to_the_second_request_too():
-    async with wired.listening(build_router(), head_seconds=0.5) as port:
+    async with wired.listening(wired.build_router(), head_seconds=0.5) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
         await reader.readuntil(b"\r\n\r\nok")
@@ -231,9 +220,9 @@ async def test_100_continue_is_never_sent(port, expect):
 
 @pytest.mark.parametrize("shared", [True, False])
 async def test_a_port_is_shared_only_if_permitted(shared):
-    first = server.Listener(build_router(), "127.0.0.1", 0, reuse_port=shared)
+    first = server.Listener(wired.build_router(), "127.0.0.1", 0, reuse_port=shared)
     first.start()
-    second = server.Listener(build_router(), "127.0.0.1", first.port, reuse_port=shared)
+    second = server.Listener(wired.build_router(), "127.0.0.1", first.port, reuse_port=shared)
     with contextlib.nullcontext() if shared else pytest.raises(OSError, match="in use"):
         second.start()
     await first.close()

@@ -16,7 +16,6 @@ from adapter.server.series.generation import Generation
 from rules.causes import missing
 from rules.findings import Finding
 from rules.kinds import PODS, Kinds
-from rules.query.catalog import Catalog
 from tests.adapter import wired
 
 CUSTOM = "/apis/custom.metrics.k8s.io/v1beta1"
@@ -46,9 +45,7 @@ class TeamRules:
 async def port() -> AsyncIterator[int]:
     kinds = Kinds.builtin()
     objects = wired.Objects(kinds, {(PODS, "slow"): {"p": {}}, (PODS, "bad"): {"p": {}}})
-    handler = wired.build_router(
-        Catalog.empty(), objects, wired.Evaluation({}), team_rules=TeamRules()
-    )
+    handler = wired.build_router(objects=objects, team_rules=TeamRules())
     async with wired.listening(handler) as port:
         yield port
 

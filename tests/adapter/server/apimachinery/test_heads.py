@@ -150,41 +150,25 @@ def words(count, separator, form="{}"):
     return separator.join(form.format(f"a{number}") for number in range(count))
 
 
-@pytest.mark.parametrize(
-    ("target", "headers"),
-    [
-        (f"{CUSTOM}/*/duty_cycle?labelSelector=app%3Dbert", PROXIED),
-        (f"{CUSTOM}/*/m", "ab:\r\n" * 90),
-        (f"{CUSTOM}/*/m", words(70, "", "{}: x1\r\n")),
-        (f"{CUSTOM}/*/m", words(70, "", "x-{}-012345: \r\n")),
-        (f"{CUSTOM}/*/m", "A: \N{GRINNING FACE}" + 3500 * "x" + "\r\n"),
-        (f"{CUSTOM}/*/m?{words(18, '&')}", ""),
-        (f"{CUSTOM}/*/m?{words(20, '&', '{0}={0}xyz')}", ""),
-        (f"{CUSTOM}/n/m?{words(35, '&', 'a={}')}", ""),
-        (f"{CUSTOM}/n/m?labelSelector={words(45, ',')}", ""),
-        (f"{CUSTOM}/n/m?labelSelector={words(40, ',', '{0}=1{0}')}", ""),
-        (f"{CUSTOM}/n/m?labelSelector={words(40, ',', '{0}+in+(1{0})')}", ""),
-        (f"{CUSTOM}/n/m?metricLabelSelector=a+in+({words(45, ',')})", ""),
-        (f"{CUSTOM}/{words(80, '/')}", ""),
-        (f"{CUSTOM}/n/%F0%9F%98%80{800 * 'x'}?a=%F0%9F%98%80{800 * 'x'}", ""),
-    ],
-    ids=[
-        "as forwarded",
-        "empty headers",
-        "short headers",
-        "long names",
-        "wide header",
-        "keys",
-        "pairs",
-        "values of one key",
-        "requirements",
-        "equalities",
-        "sets",
-        "values of one set",
-        "segments",
-        "wide text",
-    ],
-)
+LARGE = {
+    "as forwarded": (f"{CUSTOM}/*/duty_cycle?labelSelector=app%3Dbert", PROXIED),
+    "empty headers": (f"{CUSTOM}/*/m", "ab:\r\n" * 90),
+    "short headers": (f"{CUSTOM}/*/m", words(70, "", "{}: x1\r\n")),
+    "long names": (f"{CUSTOM}/*/m", words(70, "", "x-{}-012345: \r\n")),
+    "wide header": (f"{CUSTOM}/*/m", "A: \N{GRINNING FACE}" + 3500 * "x" + "\r\n"),
+    "keys": (f"{CUSTOM}/*/m?{words(18, '&')}", ""),
+    "pairs": (f"{CUSTOM}/*/m?{words(20, '&', '{0}={0}xyz')}", ""),
+    "values of one key": (f"{CUSTOM}/n/m?{words(35, '&', 'a={}')}", ""),
+    "requirements": (f"{CUSTOM}/n/m?labelSelector={words(45, ',')}", ""),
+    "equalities": (f"{CUSTOM}/n/m?labelSelector={words(40, ',', '{0}=1{0}')}", ""),
+    "sets": (f"{CUSTOM}/n/m?labelSelector={words(40, ',', '{0}+in+(1{0})')}", ""),
+    "values of one set": (f"{CUSTOM}/n/m?metricLabelSelector=a+in+({words(45, ',')})", ""),
+    "segments": (f"{CUSTOM}/{words(80, '/')}", ""),
+    "wide text": (f"{CUSTOM}/n/%F0%9F%98%80{800 * 'x'}?a=%F0%9F%98%80{800 * 'x'}", ""),
+}
+
+
+@pytest.mark.parametrize(("target", "headers"), LARGE.values(), ids=LARGE)
 def test_a_remembered_head_takes_no_more_memory_than_is_counted(target, headers):
     raw = f"GET {target} HTTP/1.1\r\nHost: a\r\n{headers}\r\n".encode()
     parse_and_remember(Heads(), parse_message(raw))  # fills the caches of the libraries

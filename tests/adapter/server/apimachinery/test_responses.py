@@ -144,37 +144,35 @@ async def test_a_text_error_is_plain_text_with_nosniff(accept):
     assert got.headers["Retry-After"] == "1"
 
 
-async def test_the_cause_of_a_500_is_logged_once_and_not_sent(caplog):
-    error = chained(errors.internal("unable to fetch metrics"), errors.Broken("503 from prom"))
-
+@pytest.mark.parametrize(
+    ("error", "logged", "traceback"),
+    [
+        (
+            chained(errors.internal("unable to fetch metrics"), errors.Broken("503 from prom")),
+            "Internal error occurred: unable to fetch metrics: Broken: 503 from prom",
+            False,
+        ),
+        (errors.ApiError(500, "odd"), "odd", False),
+        (
+            KeyError("x"),
+            (
+                "Internal error occurred: the request failed; "
+                "the log of gpu-metrics-adapter has the cause"
+            ),
+            True,
+        ),
+        (errors.bad_request("no"), None, False),
+    ],
+)
+async def test_a_5xx_is_logged_once_with_its_cause_which_is_not_sent(
+    caplog, error, logged, traceback
+):
     got = await reply(error, target="/apis/x?a=1")
 
     assert b"prom" not in got.body
-    [record] = caplog.records
-    assert record.levelno == logging.ERROR
-    assert record.getMessage() == (
-        "GET /apis/x?a=1: Internal error occurred: unable to fetch metrics: Broken: 503 from prom"
-    )
-    assert record.exc_info is None
-
-
-async def test_an_unexpected_exception_is_logged_once_with_its_traceback(caplog):
-    await reply(KeyError("x"))
-
-    [record] = caplog.records
-    assert record.exc_info[0] is KeyError
-
-
-async def test_a_500_without_a_cause_is_logged(caplog):
-    await reply(errors.ApiError(500, "odd"))
-
-    assert [record.getMessage() for record in caplog.records] == ["GET /apis/x: odd"]
-
-
-async def test_client_errors_are_not_logged(caplog):
-    await reply(errors.bad_request("no"))
-
-    assert caplog.records == []
+    records = [(each.levelname, each.getMessage()) for each in caplog.records]
+    assert records == ([("ERROR", f"GET /apis/x?a=1: {logged}")] if logged else [])
+    assert [bool(each.exc_info) for each in caplog.records] == [traceback] * len(records)
 
 
 @pytest.mark.parametrize("query", ["", "pretty=1"])

@@ -12,8 +12,6 @@ from adapter.server.apimachinery.heads import Heads
 from adapter.server.apimachinery.responses import Answer
 from adapter.server.auth import authentication, authorization, filters, tokens, trust
 from adapter.server.auth.in_flight import WaitingForReview
-from rules.kinds import Kinds
-from rules.query.catalog import Catalog
 from tests.adapter import wired
 from tools.fakes import kubernetes
 from tools.waiting import until
@@ -66,9 +64,6 @@ class Gate:
 
 def build_router(api, *, gate=None, guard=None, heads=None, **limits):
     return wired.build_router(
-        Catalog.empty(),
-        wired.Objects(Kinds.builtin(), {}),
-        wired.Evaluation({}),
         guard=guard or build_guard(api, **limits),
         heads=heads,
         ready=[health.Check(name="gate", run=gate.pass_through)] if gate else (),

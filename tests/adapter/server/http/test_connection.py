@@ -15,8 +15,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from adapter.background import Pace
-from adapter.server.http import connection, server
+from adapter.server.http import connection
 from adapter.server.http.limits import Budget
+from tests.adapter import wired
 from tools.waiting import until
 
 CLOSE = b"Connection: close\r\n"
@@ -165,14 +166,8 @@ def test_pipelined_requests_are_answered_in_order():
     assert closed
 
 
-@contextlib.asynccontextmanager
-async def listening(serve=echo, **options):
-    listener = server.Listener(serve, "127.0.0.1", 0, shutdown_seconds=0.1, **options)
-    listener.start()
-    try:
-        yield listener.port
-    finally:
-        await listener.close()
+def listening(serve=echo, **limits):
+    return wired.listening(serve, **{"shutdown_seconds": 0.1, **limits})
 
 
 async def test_a_pipelining_client_does_not_keep_out_others():

@@ -19,8 +19,6 @@ from adapter.server.apimachinery import middleware, responses
 from adapter.server.http import connection, server
 from adapter.server.tls import context as tls
 from certs.issue import issue_temporary
-from rules.kinds import Kinds
-from rules.query.catalog import Catalog
 from tests.adapter import wired
 from tools.certificates import Holder
 from tools.waiting import until
@@ -30,11 +28,6 @@ CLIENT_CA = Holder("front-proxy-ca", ca=True)
 CLIENT = Holder("front-proxy-client", CLIENT_CA, usages=(ExtendedKeyUsageOID.CLIENT_AUTH,))
 NOTHING = b"HTTP/1.1 204 No Content\r\n\r\n"
 HEALTHZ = b"GET /healthz HTTP/1.1\r\nHost: x\r\n"
-
-
-def build_router():
-    objects = wired.Objects(Kinds.builtin(), {})
-    return wired.build_router(Catalog.empty(), objects, wired.Evaluation({}))
 
 
 @contextlib.asynccontextmanager
@@ -47,7 +40,7 @@ async def listening(*, handler=None, client_cas=b"", after_handshake=None, **opt
     cas = ssl.PEM_cert_to_DER_cert(client_cas.decode()) if client_cas else b""
     context = tls.context(BUNDLE, client_cas=cas)
     listener = server.Listener(
-        handler or build_router(),
+        handler or wired.build_router(),
         "127.0.0.1",
         0,
         ssl_context=context,

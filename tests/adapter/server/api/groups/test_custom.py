@@ -12,13 +12,11 @@ from adapter.server.api.groups import custom, group, question
 from adapter.server.api.groups.backend import Backend
 from adapter.server.apimachinery import request_info
 from adapter.server.apimachinery.negotiation import UNCHANGED
-from rules import ruleset
 from rules.causes.reasons import Reason
 from rules.findings import State
 from rules.kinds import ApiGroup, ApiResource, GroupResource, Kinds
-from rules.query import catalog as catalogs
 from rules.query.aggregate import Value
-from rules.query.catalog import Listing, Series
+from rules.query.catalog import Catalog
 from rules.selectors import selectors
 from tests.adapter import wired
 
@@ -42,7 +40,7 @@ NODES = GroupResource("", "nodes")
 NAMESPACES = GroupResource("", "namespaces")
 DEPLOYMENTS = GroupResource("apps", "deployments")
 POOLS = GroupResource("example.com", "gpupools")
-LABELS = frozenset({"namespace", "pod", "node", "deployment", "pool"})
+LABELS = ("namespace", "pod", "node", "deployment", "pool")
 KINDS = Kinds.of(
     (
         *Kinds.builtin().groups,
@@ -94,12 +92,7 @@ def collector():
 
 @pytest.fixture
 def backend(objects, evaluation, collector):
-    compiled = ruleset.load([("rules.yaml", RULES)])
-    listings = {
-        rule.index: Listing(series=(Series(name=name, labels=LABELS),))
-        for rule, name in zip(compiled.rules, ("gpu_util", "nothing"), strict=True)
-    }
-    catalog = catalogs.build(compiled, listings, objects.kinds)
+    catalog = wired.catalog(RULES, "gpu_util", "nothing", labels=LABELS, kinds=objects.kinds)
     return Backend(
         generation=wired.generation(catalog),
         kinds=objects.kinds,
@@ -136,7 +129,7 @@ async def test_a_question_is_remembered_as_long_as_its_request(backend):
 
 
 async def test_questions_of_a_team_and_of_others_are_remembered_together(backend):
-    catalog = dataclasses.replace(catalogs.Catalog.empty(), cluster=backend.generation.catalog)
+    catalog = dataclasses.replace(Catalog.empty(), cluster=backend.generation.catalog)
     team = dataclasses.replace(backend, generation=wired.generation(catalog))
     infos = [info_of("/namespaces/default/pods/a/gpu_util") for _ in range(2)]
 
@@ -425,9 +418,7 @@ async def test_a_kind_stays_unknown_if_discovery_fails(backend, objects, caplog)
 def aged(backend, objects):
     """The backend with a rule whose pods must have been Ready for a minute; `a` is old enough."""
     text = RULES.replace("  resources:", "  minPodAge: 1m\n  resources:", 1)
-    compiled = ruleset.load([("rules.yaml", text)])
-    listing = Listing(series=(Series(name="gpu_util", labels=LABELS),))
-    catalog = catalogs.build(compiled, {0: listing}, objects.kinds)
+    catalog = wired.catalog(text, "gpu_util", labels=LABELS, kinds=objects.kinds)
     objects.ready = {"a": 60.0, "b": 59.0}
     return dataclasses.replace(backend, generation=wired.generation(catalog))
 
@@ -488,9 +479,7 @@ def of_pods(backend, objects):
     """The backend with a rule by which a metric of pods is also one of their workloads."""
     text = RULES.replace("  resources:", "  workloads: avg\n  resources:", 1)
     text = text.replace("      deployment: {group: apps, resource: deployment}\n", "")
-    compiled = ruleset.load([("rules.yaml", text)])
-    listing = Listing(series=(Series(name="gpu_util", labels=LABELS),))
-    catalog = catalogs.build(compiled, {0: listing}, objects.kinds)
+    catalog = wired.catalog(text, "gpu_util", labels=LABELS, kinds=objects.kinds)
     objects.selectors[DEPLOYMENTS, "default"] = {
         "d": selectors.parse("app=web"),
         "none": selectors.parse("app=nothing"),

@@ -7,15 +7,14 @@ import json
 import pytest
 
 from adapter import errors
-from rules import ruleset
-from rules.kinds import Kinds
-from rules.query import catalog as catalogs
 from rules.query.aggregate import ExternalValue, Value
-from rules.query.catalog import Listing, Series
 from tests.adapter import wired
 
 RULES = """
 externalRules:
+- seriesQuery: '{__name__=~"found_.*"}'
+  resources: {namespaced: false}
+  metricsQuery: '<<.Series>>'
 - seriesQuery: 'queue_length'
   resources: {overrides: {ns: {resource: namespace}}}
   metricsQuery: '<<.Series>>{<<.LabelMatchers>>}'
@@ -31,9 +30,6 @@ externalRules:
 - seriesQuery: 'unrenderable'
   resources: {namespaced: false}
   metricsQuery: '<<index .GroupBySlice 7>>'
-- seriesQuery: '{__name__=~"found_.*"}'
-  resources: {namespaced: false}
-  metricsQuery: '<<.Series>>'
 """
 GROUP = "/apis/external.metrics.k8s.io/v1beta1"
 QUEUE = f"{GROUP}/namespaces/team/queue_length"
@@ -59,10 +55,8 @@ def evaluation():
 @pytest.fixture
 async def get(evaluation):
     """A function that GETs a target and returns the status and the document."""
-    compiled = ruleset.load([("rules.yaml", RULES)])
-    listing = Listing(series=(Series(name="found_one", labels=frozenset()),))
-    catalog = catalogs.build(compiled, {compiled.external[-1].index: listing}, Kinds.builtin())
-    handler = wired.build_router(catalog, wired.Objects(Kinds.builtin(), {}), evaluation)
+    catalog = wired.catalog(RULES, "found_one")
+    handler = wired.build_router(catalog, evaluation=evaluation)
 
     async with wired.listening(handler) as port:
 
@@ -310,8 +304,7 @@ async def test_discovery_lists_pinned_metrics_without_series(get):
 
 
 async def test_the_group_is_served_without_rules(evaluation):
-    catalog = catalogs.Catalog.empty()
-    handler = wired.build_router(catalog, wired.Objects(Kinds.builtin(), {}), evaluation)
+    handler = wired.build_router(evaluation=evaluation)
 
     async with wired.listening(handler) as port:
         listed = await wired.fetch(port, GROUP)
