@@ -25,7 +25,7 @@ from rules.errors import DurationError, SelectorError
 from rules.names import is_path_segment
 from rules.quoting import quote_shortened, shorten
 from rules.selectors import selectors
-from rules.selectors.fields import parse_fields
+from rules.selectors.fields import FieldRequirement, parse_fields
 from rules.selectors.selectors import Selector
 
 MAX_PATH = 64 << 10
@@ -33,8 +33,7 @@ MAX_PATH = 64 << 10
 MAX_SELECTOR = 64 << 10
 """Characters of a decoded selector. It takes 20 ms to parse."""
 MAX_SELECTOR_TERMS = 1000
-"""Requirements and values of a selector. Each takes up to 10 µs to parse, and is parsed three times
-in a request: for its name, for its review and for its answer."""
+"""Requirements and values of a selector. Each takes up to 10 µs to parse."""
 MAX_PARAMETERS = 1000
 """Parameters of a query; Kubernetes has 15."""
 _MAX_PARAMETER = 3 * MAX_SELECTOR + 64
@@ -85,12 +84,14 @@ class RequestInfo:
     verb: str
     """Kubernetes' verb; for a non-resource request the HTTP method in lower case."""
     is_resource_request: bool = False
+    is_list: bool = False
+    """Whether it is a list or a watch of objects, by the method and not by the path."""
     group: str = ""
     version: str = ""
     namespace: str = ""
     resource: str = ""
     subresource: str = ""
-    name: str = ""
+    name_in_path: str = ""
     parts: tuple[str, ...] = ()
     """The path segments from the resource on, without the namespace."""
 
@@ -106,6 +107,25 @@ class RequestInfo:
     timeout_error: str
     pretty: bool | None
     """`?pretty=`; None if the headers decide."""
+
+    @functools.cached_property
+    def name(self) -> str:
+        """The name in the path; without one, the name that the field selector of a list requires.
+
+        A selector that cannot be parsed requires none.
+        """
+        if self.name_in_path or self.options_error or not self.is_list or not self.field_selector:
+            return self.name_in_path
+        try:
+            _ = self.labels
+            names = [
+                each.value
+                for each in self.fields
+                if each.field == "metadata.name" and each.operator == "="
+            ]
+        except SelectorError:
+            return ""
+        return names[0] if names and is_path_segment(names[0]) else ""
 
     @functools.cached_property
     def size(self) -> int:
@@ -147,6 +167,11 @@ class RequestInfo:
         return selectors.parse(self.metric_label_selector)
 
     @functools.cached_property
+    def fields(self) -> tuple[FieldRequirement, ...]:
+        """The field selector, parsed. Raises SelectorError."""
+        return parse_fields(self.field_selector)
+
+    @functools.cached_property
     def below_version(self) -> tuple[str, ...]:
         """The path segments below `/apis/GROUP/VERSION`, including empty ones."""
         return tuple(self.path.split("/")[4:])
@@ -165,7 +190,6 @@ def parse(raw_path: str, raw_query: str = "", method: str = "GET") -> RequestInf
         _check_selector(key, _first(query, key))
     timeout, timeout_error = _timeout(_first(query, "timeout"))
     pretty = _first(query, "pretty")
-    options_error = _integer_error(query)
     return RequestInfo(
         path=path,
         query=query,
@@ -173,11 +197,11 @@ def parse(raw_path: str, raw_query: str = "", method: str = "GET") -> RequestInf
         field_selector=_first(query, "fieldSelector"),
         metric_label_selector=_first(query, "metricLabelSelector"),
         watch=_is_true(query, "watch"),
-        options_error=options_error,
+        options_error=_integer_error(query),
         timeout=timeout,
         timeout_error=timeout_error,
         pretty=pretty in _TRUE if pretty else None,
-        **_path_fields(path, query, method, options_error),
+        **_path_fields(path, query, method),
     )
 
 
@@ -261,7 +285,7 @@ def _timeout(text: str) -> tuple[float | None, str]:
         return None, f"invalid timeout specified in the request URL - {error}"
 
 
-def _path_fields(path: str, query: _Query, method: str, options_error: str) -> dict[str, Any]:
+def _path_fields(path: str, query: _Query, method: str) -> dict[str, Any]:
     """Return the fields of RequestInfo that follow from the path."""
     fields: dict[str, Any] = {"verb": method.lower()}
     segments = path.strip("/").split("/")
@@ -278,30 +302,13 @@ def _path_fields(path: str, query: _Query, method: str, options_error: str) -> d
         fields["namespace"] = rest[1]
         if len(rest) > 2 and rest[2] not in {"status", "finalize"}:
             rest = rest[2:]
-    padded = (*rest, "", "", "")
-    fields |= {"parts": tuple(rest), "resource": padded[0], "name": padded[1]}
+    resource, name, subresource = (*rest, "", "", "")[:3]
+    fields |= {"parts": tuple(rest), "resource": resource, "name_in_path": name}
     if fields["verb"] != "proxy":
-        fields["subresource"] = padded[2]
-    if not fields["name"] and fields["verb"] == "get":
+        fields["subresource"] = subresource
+    if not name and fields["verb"] == "get":
+        fields["is_list"] = True
         fields["verb"] = "watch" if _is_true(query, "watch") else "list"
-        if not options_error:
-            fields["name"] = _selected_name(query)
-    elif not fields["name"] and fields["verb"] == "delete":
+    elif not name and fields["verb"] == "delete":
         fields["verb"] = "deletecollection"
     return fields
-
-
-def _selected_name(query: _Query) -> str:
-    """Return the name that the field selector requires; empty if a selector cannot be parsed."""
-    text = _first(query, "fieldSelector")
-    if not text:
-        return ""
-    try:
-        selectors.parse(_first(query, "labelSelector"))
-        requirements = parse_fields(text)
-    except SelectorError:
-        return ""
-    for requirement in requirements:
-        if requirement.field == "metadata.name" and requirement.operator == "=":
-            return requirement.value if is_path_segment(requirement.value) else ""
-    return ""

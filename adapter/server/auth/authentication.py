@@ -13,6 +13,8 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from prometheus_client import CollectorRegistry
+
 from adapter import bounds, errors, telemetry
 from adapter.cache import LRUCache, WeakCache
 from adapter.server.apimachinery.heads import Head
@@ -94,7 +96,7 @@ class Authenticator:
     ) -> None:
         self._trust = trust
         self._reviews = reviews
-        self._meter = meter
+        self._meter = meter or telemetry.AuthMetrics(CollectorRegistry())
         self._clock = clock
         self._verifier = TrustVerifier(trust())
         self.identities: WeakCache[Hashable, PeerIdentity] = WeakCache()
@@ -110,11 +112,9 @@ class Authenticator:
         try:
             user = await self._authenticate(peer, head)
         except errors.ApiError:
-            if self._meter is not None:
-                self._meter.unauthenticated()
+            self._meter.unauthenticated()
             raise
-        if self._meter is not None:
-            self._meter.authenticated(user.name)
+        self._meter.authenticated(user.name)
         return user
 
     async def _authenticate(self, peer: Peer | None, head: Head) -> User:

@@ -12,6 +12,8 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from prometheus_client import CollectorRegistry
+
 from adapter import bounds, errors, telemetry
 from adapter.cache import SingleFlightCache
 from adapter.clients.kubernetes import Kube
@@ -93,7 +95,7 @@ class Authorizer:
         self._api = api
         self._waiting = waiting or WaitingForReview()
         self._sleep = sleep
-        self._meter = meter
+        self._meter = meter or telemetry.AuthMetrics(CollectorRegistry())
         self._open_paths = AlwaysAllowedPaths(always_allow_paths)
         self._allowed_ttl = allowed_ttl
         self._denied_ttl = denied_ttl
@@ -113,9 +115,9 @@ class Authorizer:
         try:
             decision = await self.review(attributes)
         except errors.BackendError as error:
-            self._count("error")
+            self._meter.authorized("error")
             raise _internal_error(target, REVIEW_FAILED) from error
-        self._count(decision.result)
+        self._meter.authorized(decision.result)
         if decision.error:
             raise _internal_error(target, decision.error)
         if not decision.allowed:
@@ -140,10 +142,6 @@ class Authorizer:
         if not attributes.is_resource_request and attributes.path in self._open_paths:
             return Decision(allowed=True)
         return self.decisions.cached(attributes)
-
-    def _count(self, result: str) -> None:
-        if self._meter is not None:
-            self._meter.authorized(result)
 
     async def _review(self, attributes: Attributes) -> Decision:
         document = {

@@ -13,7 +13,7 @@ from adapter.errors import ApiError
 from adapter.server.apimachinery.request_info import RequestInfo
 from rules.errors import SelectorError
 from rules.quoting import quote_shortened
-from rules.selectors.fields import FieldRequirement, parse_fields
+from rules.selectors.fields import FieldRequirement
 from rules.selectors.selectors import Selector
 
 _FIELDS = frozenset({"metadata.name", "metadata.namespace"})
@@ -54,7 +54,7 @@ def label_selector(info: RequestInfo) -> Selector:
 def field_selector(info: RequestInfo) -> tuple[FieldRequirement, ...]:
     """Parse `fieldSelector`; fields are not checked. Raises ApiError (400)."""
     try:
-        return parse_fields(info.field_selector)
+        return info.fields
     except SelectorError as error:
         raise errors.bad_request(str(error)) from error
 
