@@ -19,12 +19,10 @@ from rules import names, quantity
 from rules.document import nodes
 from rules.document.yaml import MappingNode, Node, Scalar, SequenceNode, is_null
 from rules.errors import DurationError, QuantityError
+from rules.migration.notes import Line, Path, left_out
 from rules.selectors import labels
 
 VERSION = "2.20.2"
-
-Path = tuple[str | int, ...]
-"""Keys and indices from the root of a document."""
 
 _GROUP = "keda.sh/"
 FIRST_GROUP = "keda.k8s.io/"
@@ -84,14 +82,6 @@ _ALL_TYPES = """
 """
 _TYPES = frozenset(_ALL_TYPES.split())
 """Of triggers: pkg/scaling/scalers_builder.go."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal:
-    """One reason why KEDA has no HPA."""
-
-    path: Path
-    message: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,11 +171,11 @@ class ScaledObject:
         return key in self.annotations and self.annotations[key] not in _FALSE
 
 
-def read(document: MappingNode) -> tuple[ScaledObject | None, tuple[Refusal, ...]]:
-    """Return the object, or None and all reasons why KEDA has no HPA for it."""
+def read(document: MappingNode) -> tuple[ScaledObject | None, list[Line]]:
+    """Return the object, or None and a line for each reason why KEDA has no HPA for it."""
     reader = _Reader(document)
     found = _scaled_object(reader)
-    return (None if reader.refusals else found), tuple(reader.refusals)
+    return (None if reader.refusals else found), reader.refusals
 
 
 def identity(document: MappingNode) -> tuple[str, str]:
@@ -200,12 +190,12 @@ class _Reader:
 
     node: MappingNode
     path: Path = ()
-    refusals: list[Refusal] = field(default_factory=list)
+    refusals: list[Line] = field(default_factory=list)
 
     def refuse(self, key: str, message: str) -> None:
         """Refuse the value of a key; without a key, the mapping."""
         path = (*self.path, key) if key else self.path
-        self.refusals.append(Refusal(path=path, message=message))
+        self.refusals.append(left_out(path, message))
 
     def has(self, key: str) -> bool:
         """Return whether a key has a value."""
@@ -292,8 +282,7 @@ class _Reader:
         if not text:
             near = difflib.get_close_matches(key, self.node.entries, n=1, cutoff=0.8)
             hint = f"; {near[0]} is another key" if near and near[0] != key else ""
-            message = f"{key} is missing{hint}"
-            self.refusals.append(Refusal(path=self.path[:-1], message=message))
+            self.refusals.append(left_out(self.path[:-1], f"{key} is missing{hint}"))
         return text
 
     def _value(self, key: str) -> Node | None:

@@ -1,17 +1,16 @@
-"""`Line`: what the report says about one key of a ScaledObject, and the keys without a line."""
+"""The lines of the report about all keys of a ScaledObject, also about keys that KEDA ignores."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from rules.document.found import Manifest
 from rules.document.yaml import MappingNode, Node, Scalar, SequenceNode
 from rules.findings import Finding
 from rules.migration import keda
-from rules.migration.keda import ANNOTATIONS, BEHAVIOR, CONFIG, Path
-from rules.migration.notes import Verdict, note
+from rules.migration.keda import ANNOTATIONS, BEHAVIOR, CONFIG
+from rules.migration.notes import Line, Path, differs, left_out, note
 
 _DIRECTIONS = ("scaleUp", "scaleDown")
 _TRIGGER: Path = ("spec", "triggers", 0)
@@ -42,32 +41,6 @@ LEVELS: Mapping[Path, str] = {
     (*_TRIGGER, "metadata"): _METADATA,
 }
 """Mappings of a ScaledObject, with 0 for each index -> the keys that have a meaning."""
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """What the report says about one key."""
-
-    verdict: Verdict
-    path: Path
-    message: str = ""
-    is_default: bool = False
-    """Whether it is about the default of a key that may be absent."""
-
-
-def same(path: Path, message: str = "", *, default: str = "") -> Line:
-    """Return a line about a key with the same effect; `default` also if the key is absent."""
-    return Line("same", path, message or default, is_default=bool(default))
-
-
-def differs(path: Path, message: str, *, is_default: bool = False) -> Line:
-    """Return a line about a key with another effect."""
-    return Line("differs", path, message, is_default=is_default)
-
-
-def left_out(path: Path, message: str) -> Line:
-    """Return a line about a key that is not in the output."""
-    return Line("left out", path, message)
 
 
 def complete(

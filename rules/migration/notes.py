@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Literal
 
 from rules.document.yaml import Node
@@ -10,13 +11,40 @@ from rules.findings import Finding, Place, State
 from rules.quoting import escaped, shorten
 
 Verdict = Literal["same", "differs", "left out"]
-
+Path = tuple[str | int, ...]
+"""Keys and indices from the root of a document."""
 
 _STATES: Mapping[Verdict, State] = {
     "same": State.OK,
     "differs": State.WARNING,
     "left out": State.SKIPPED,
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """What the report says about one key."""
+
+    verdict: Verdict
+    path: Path
+    message: str = ""
+    is_default: bool = False
+    """Whether it is about the default of a key that may be absent."""
+
+
+def same(path: Path, message: str = "", *, default: str = "") -> Line:
+    """Return a line about a key with the same effect; `default` also if the key is absent."""
+    return Line("same", path, message or default, is_default=bool(default))
+
+
+def differs(path: Path, message: str, *, is_default: bool = False) -> Line:
+    """Return a line about a key with another effect."""
+    return Line("differs", path, message, is_default=is_default)
+
+
+def left_out(path: Path, message: str) -> Line:
+    """Return a line about a key that is not in the output."""
+    return Line("left out", path, message)
 
 
 def note(verdict: Verdict, subject: str, message: str, *, file: str, line: int) -> Finding:

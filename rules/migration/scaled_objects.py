@@ -16,8 +16,8 @@ from rules.document.yaml import MappingNode
 from rules.errors import ConfigError
 from rules.findings import Finding, State, in_file
 from rules.migration import keda, lines, servers, triggers
-from rules.migration.keda import ANNOTATIONS, BEHAVIOR, CONFIG, Path, Prometheus, ScaledObject
-from rules.migration.lines import Line, differs, left_out, same
+from rules.migration.keda import ANNOTATIONS, BEHAVIOR, CONFIG, Prometheus, ScaledObject
+from rules.migration.notes import Line, Path, differs, left_out, same
 from rules.migration.servers import Servers
 
 OTHER_KINDS = {
@@ -59,13 +59,13 @@ def convert(
     result = Converted()
     objects = []
     for manifest, found, refusals in read:
-        reasons = [left_out(each.path, each.message) for each in refusals]
+        reasons = refusals
         if found is not None and not (reasons := _why_no_hpa(found) or others.claim(found)):
             objects.append((manifest, found))
             continue
         message = f"no HPA is written, and KEDA {keda.VERSION} has none" if refusals else ""
-        reasons.append(left_out((), message or "no HPA is written"))
-        result.notes.extend(lines.findings(manifest, reasons))
+        last = left_out((), message or "no HPA is written")
+        result.notes.extend(lines.findings(manifest, [*reasons, last]))
     known.add(
         each.server
         for _, found in objects

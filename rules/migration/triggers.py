@@ -9,8 +9,9 @@ from typing import Any
 from rules import quantity
 from rules.document.sources import DEFAULT
 from rules.migration import keda, queries, servers
-from rules.migration.keda import Path, Prometheus, Trigger
-from rules.migration.lines import METADATA, Line, differs, left_out, same
+from rules.migration.keda import Prometheus, Trigger
+from rules.migration.lines import METADATA
+from rules.migration.notes import Line, Path, differs, left_out, same
 from rules.migration.servers import Servers
 
 AUTHENTICATION = "credentials are settings of the adapter, one set for a server: docs/backends.md"
