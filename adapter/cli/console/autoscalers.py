@@ -20,7 +20,7 @@ from adapter import errors, telemetry
 from adapter.background import gather_or_cancel
 from adapter.cache import LRUCache
 from adapter.cli.console import rows
-from adapter.cli.console.rows import Look, Row
+from adapter.cli.console.rows import NEVER, Look, Row
 from adapter.cli.doctor import client
 from adapter.clients.kubernetes import Kube
 from adapter.clients.value_index import Item, ValueIndex
@@ -108,7 +108,7 @@ class Autoscalers:
     async def rows(self) -> tuple[Row, ...]:
         """Return all rows, errors first. Raises BackendError if they cannot be listed."""
         documents = (await self._index()).values()
-        found = (rows.row(each, self._looks.get(_key(each))) for each in documents)
+        found = (rows.row(each, self._looks.get(_key(each)) or NEVER) for each in documents)
         return tuple(sorted(found, key=lambda each: each.order))
 
     def samples(self, key: str) -> Sequence[Sample]:
@@ -118,8 +118,7 @@ class Autoscalers:
     def show(self, keys: Iterable[str]) -> None:
         """Request the metrics of these autoscalers again, unless that was done a moment ago."""
         for key in keys:
-            look = self._looks.get(key)
-            fresh = look is not None and self._clock() - look.at < _FRESH
+            fresh = self._clock() - (self._looks.get(key) or NEVER).at < _FRESH
             if not fresh and key not in self._pending and not self._due.full():
                 self._pending.add(key)
                 self._due.put_nowait(key)
@@ -153,7 +152,7 @@ class Autoscalers:
 
         The controller has not read the scale then.
         """
-        row = rows.row(document, None)
+        row = rows.row(document)
         if row.wanted is None:
             return
         samples = self._samples.get(row.key)

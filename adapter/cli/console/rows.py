@@ -34,6 +34,9 @@ class Look:
     findings: tuple[Finding, ...] = ()
 
 
+NEVER = Look(at=0.0)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Value:
     """A metric of an autoscaler, as of the last sync of the controller."""
@@ -74,13 +77,13 @@ class Row:
 
     namespace: str
     name: str
-    target: str
-    minimum: int
-    maximum: int
-    present: int | None
-    wanted: int | None
+    target: str = ""
+    minimum: int = 0
+    maximum: int = 0
+    present: int | None = None
+    wanted: int | None = None
     """Replicas; None if the controller did not read the scale."""
-    values: tuple[Value, ...]
+    values: tuple[Value, ...] = ()
     state: State
     sentence: str
     """Cause and cure; empty if nothing is wrong."""
@@ -117,7 +120,7 @@ class Row:
         }
 
 
-def row(document: Document, look: Look | None) -> Row:
+def row(document: Document, look: Look = NEVER) -> Row:
     """Return the row of an HPA of autoscaling/v2."""
     metadata = document["metadata"]
     try:
@@ -126,12 +129,6 @@ def row(document: Document, look: Look | None) -> Row:
         return Row(
             namespace=metadata["namespace"],
             name=metadata["name"],
-            target="",
-            minimum=0,
-            maximum=0,
-            present=None,
-            wanted=None,
-            values=(),
             state=State.SKIPPED,
             sentence=f"this autoscaler cannot be read: {error!r}. Its Kubernetes may be newer",
         )
@@ -156,10 +153,9 @@ def row(document: Document, look: Look | None) -> Row:
     )
 
 
-def _values(hpa: Autoscaler, document: Document, look: Look | None) -> Iterator[Value]:
+def _values(hpa: Autoscaler, document: Document, look: Look) -> Iterator[Value]:
     """Yield the metrics; their values have the same positions in the status, as for kubectl."""
     current = (document.get("status") or {}).get("currentMetrics") or ()
-    stamps = look.stamps if look is not None else ()
     for index, metric in enumerate(hpa.metrics):
         source = current[index] if index < len(current) else {}
         kind = metric.type[0].lower() + metric.type[1:]
@@ -167,7 +163,7 @@ def _values(hpa: Autoscaler, document: Document, look: Look | None) -> Iterator[
         yield Value(
             metric=metric,
             current=_number(metric, text),
-            stamp=stamps[index] if index < len(stamps) else None,
+            stamp=look.stamps[index] if index < len(look.stamps) else None,
         )
 
 
@@ -180,7 +176,7 @@ def _number(metric: Metric, text: object) -> int | None:
         return None
 
 
-def _judge(hpa: Autoscaler, values: Sequence[Value], look: Look | None) -> tuple[State, str]:
+def _judge(hpa: Autoscaler, values: Sequence[Value], look: Look) -> tuple[State, str]:
     """Return what is most wrong, and a sentence about it.
 
     What the adapter says about a metric is shorter than the condition of the controller.
@@ -191,8 +187,7 @@ def _judge(hpa: Autoscaler, values: Sequence[Value], look: Look | None) -> tuple
         for status, reason, message in [hpa.conditions.get(kind, ("", "", ""))]
         if status == "False" and reason != "ScalingDisabled"
     ]
-    found = look.findings if look is not None else ()
-    worst = min(found, key=lambda each: _ORDER.index(each.state), default=None)
+    worst = min(look.findings, key=lambda each: _ORDER.index(each.state), default=None)
     if failed:
         kind, reason, message = failed[0]
         if kind == "ScalingActive" and worst is not None:

@@ -45,7 +45,7 @@ def document(name: str, value: str | None, target: str, *conditions: dict[str, s
     ],
 )
 def test_advice_is_that_of_explain(name: str, value: str, target: str, sentence: str) -> None:
-    row = rows.row(document(name, value, target, ACTIVE, LIMITED), None)
+    row = rows.row(document(name, value, target, ACTIVE, LIMITED))
 
     assert row.state is State.WARNING
     assert row.sentence.endswith(sentence)
@@ -70,7 +70,7 @@ def test_replicas_that_nobody_counted_are_unknown_and_each_fault_has_a_cure(
     found = document("queue", None, "10", *failed)
     found["status"] |= {"currentReplicas": 0, "desiredReplicas": 0}
 
-    row = rows.row(found, None)
+    row = rows.row(found)
 
     assert (row.present, row.wanted) == (replicas, replicas)
     assert row.sentence.endswith(cure)
