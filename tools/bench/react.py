@@ -24,7 +24,6 @@ import urllib.request
 from collections.abc import Callable, Sequence
 from concurrent import futures
 from functools import partial
-from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -151,10 +150,6 @@ def _control_plane(folder: Path, programs: build.Programs, sync: float) -> Contr
     return control_plane
 
 
-def _exists(admin: Client, path: str) -> bool:
-    return admin.request("GET", path).status == HTTPStatus.OK
-
-
 def _create_workloads(admin: Client, size: Size) -> None:
     """Create the Deployments and their running pods."""
     for number in range(size.namespaces):
@@ -163,7 +158,7 @@ def _create_workloads(admin: Client, size: Size) -> None:
     admin.call("POST", "/api/v1/nodes", {"metadata": {"name": _NODE}})
     for number in range(size.namespaces):
         account = f"/api/v1/namespaces/team-{number}/serviceaccounts/default"
-        wait_for(partial(_exists, admin, account), f"{account} exists")
+        wait_for(partial(admin.exists, account), f"{account} exists")
 
     def create(namespace: str, app: str) -> None:
         path = f"/apis/apps/v1/namespaces/{namespace}/deployments"

@@ -13,7 +13,6 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from functools import partial
-from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +58,7 @@ def install(control_plane: ControlPlane, *flags: str, overlay: Path = OVERLAY) -
 def installed(control_plane: ControlPlane) -> Iterator[None]:
     """Install the manifests, and delete them at the end unless they were installed before."""
     namespace = f"/api/v1/namespaces/{NAMESPACE}"
-    before = control_plane.admin.request("GET", namespace).status == HTTPStatus.OK
+    before = control_plane.admin.exists(namespace)
     try:
         install(control_plane)
         yield
@@ -145,10 +144,11 @@ class Server:
             # The condition may be left from an earlier process.
             version, _, group = name.partition(".")
             path = f"/apis/{group}/{version}"
-            wait_for(partial(self._is_served, path), f"GET {path} returns 200", seconds=60)
-
-    def _is_served(self, path: str) -> bool:
-        return self._control_plane.admin.request("GET", path).status == 200
+            wait_for(
+                partial(self._control_plane.admin.exists, path),
+                f"GET {path} returns 200",
+                seconds=60,
+            )
 
     def stop(self) -> None:
         """Send SIGTERM and wait. Raises RuntimeError if the exit status is not 0."""

@@ -107,6 +107,10 @@ class Client:
         """Return the document at `path`. Raises RefusedError and OSError."""
         return self.call("GET", path, accept=accept)
 
+    def exists(self, path: str) -> bool:
+        """Return whether GET of a path answers 200. Raises OSError."""
+        return self.request("GET", path).status == 200
+
     def watch(self, path: str, *, accept: str = JSON) -> Generator[Any, None, None]:
         """Yield the events of a watch until the server ends it. Raises as `get`."""
         with self._send("GET", path, accept=accept) as response:

@@ -62,7 +62,7 @@ class ControlPlane:
         self.controller_manager = daemon(
             "kube-controller-manager",
             flags.controller_manager(programs, ports, self.credentials, manager_kubeconfig),
-            lambda: self._exists("/api/v1/namespaces/default/serviceaccounts/default"),
+            lambda: self.admin.exists("/api/v1/namespaces/default/serviceaccounts/default"),
         )
 
     def start(self) -> None:
@@ -172,9 +172,6 @@ class ControlPlane:
     ) -> None:
         document = {"apiVersion": version, "kind": kind, "metadata": {"name": name}}
         self.admin.apply(f"{path}/{name}", document | ({"spec": spec} if spec else {}))
-
-    def _exists(self, path: str) -> bool:
-        return self.admin.request("GET", path).status == 200
 
 
 @contextlib.contextmanager

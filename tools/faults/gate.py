@@ -7,11 +7,13 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler
 from typing import Literal
 
+from tools import http_server
 from tools.control_plane.daemon import free_ports
+from tools.http_server import Answer
 
 Mode = Literal["", "refused", "404", "html", "no tenant", "wrong tenant", "hangs", "slow"]
 """How requests fail; empty if they do not."""
@@ -30,7 +32,8 @@ class Gate:
         self.url = f"http://127.0.0.1:{self.port}"
         self._mode: Mode = ""
         self._ended = threading.Event()
-        self._stop = self._listen()
+        self._listening = contextlib.ExitStack()
+        self._listen()
 
     @contextlib.contextmanager
     def failing(self, mode: Mode) -> Iterator[None]:
@@ -38,53 +41,25 @@ class Gate:
         self._mode = mode
         self._ended.clear()
         if mode == "refused":
-            self._stop()
+            self._listening.close()
         try:
             yield
         finally:
             self._mode = ""
             self._ended.set()
             if mode == "refused":
-                self._stop = self._listen()
+                self._listen()
 
     def close(self) -> None:
         """End the proxy."""
         self._ended.set()
-        self._stop()
+        self._listening.close()
 
-    def _listen(self) -> Callable[[], None]:
-        gate = self
+    def _listen(self) -> None:
+        self._listening.enter_context(http_server.serving(self.answer, port=self.port))
 
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-                status, content_type, answer = gate.answer(self, body)
-                with contextlib.suppress(OSError):
-                    self.send_response(status)
-                    self.send_header("Content-Type", content_type)
-                    self.send_header("Content-Length", str(len(answer)))
-                    self.end_headers()
-                    self.wfile.write(answer)
-
-            do_POST = do_GET  # noqa: N815 - name of the base class
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        server = ThreadingHTTPServer(("127.0.0.1", self.port), Handler)
-        server.daemon_threads = True
-        thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
-        thread.start()
-
-        def stop() -> None:
-            server.shutdown()
-            server.server_close()
-            thread.join()
-
-        return stop
-
-    def answer(self, request: BaseHTTPRequestHandler, body: bytes) -> tuple[int, str, bytes]:
-        """Return status, content type and body of the answer to a request."""
+    def answer(self, request: BaseHTTPRequestHandler, body: bytes) -> Answer:
+        """Return the answer to a request with this body."""
         if self._mode == "404":
             return 404, "text/plain", b"404 page not found\n"
         if self._mode == "html":

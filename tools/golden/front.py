@@ -5,18 +5,20 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
+from tools import http_server
 from tools.faults.testbed import INSECURE
 from tools.golden.run import write_kubeconfig
+from tools.http_server import Answer
 
+_JSON = "application/json"
 _VERSIONS = {
     "apps": "v1",
     "autoscaling": "v2",
@@ -74,40 +76,18 @@ def serving(
             return 200, {"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": matching}
         return 404, {"kind": "Status", "reason": "NotFound", "message": "not found", "code": 404}
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            if self.path.startswith(("/apis/custom.metrics", "/apis/external.metrics")):
-                try:
-                    with _OPENER.open(f"{adapter}{self.path}", timeout=60) as reply:
-                        self._send(reply.status, reply.read())
-                except urllib.error.HTTPError as error:
-                    self._send(error.code, error.read())
-                return
-            status, document = answer(self.path)
-            self._send(status, json.dumps(document).encode())
+    def respond(request: BaseHTTPRequestHandler, _: bytes) -> Answer:
+        if not request.path.startswith(("/apis/custom.metrics", "/apis/external.metrics")):
+            status, document = answer(request.path)
+            return status, _JSON, json.dumps(document).encode()
+        try:
+            with _OPENER.open(f"{adapter}{request.path}", timeout=60) as reply:
+                return reply.status, _JSON, reply.read()
+        except urllib.error.HTTPError as error:
+            return error.code, _JSON, error.read()
 
-        def _send(self, status: int, body: bytes) -> None:
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            with contextlib.suppress(OSError):  # the command has ended
-                self.wfile.write(body)
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    try:
-        url = f"http://127.0.0.1:{server.server_address[1]}"
-        yield write_kubeconfig(folder / "front", {"server": url})
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with http_server.serving(respond) as port:
+        yield write_kubeconfig(folder / "front", {"server": f"http://127.0.0.1:{port}"})
 
 
 def _group(name: str) -> Mapping[str, Any]:

@@ -13,7 +13,6 @@ import dataclasses
 import datetime as dt
 import json
 import re
-import ssl
 import sys
 import tempfile
 import threading
@@ -22,20 +21,24 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent import futures
 from functools import partial
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlencode, urlsplit
 
+from adapter.server.tls import context as tls
 from certs.issue import issue_temporary
 from rules import quantity
 from rules.hpa import decision, reading
 from rules.hpa.decision import Decision
 from rules.hpa.reading import Observation, Reply, Request
+from tools import http_server
 from tools.control_plane import build, foreground, plane
+from tools.control_plane.client import Client
 from tools.control_plane.plane import ControlPlane
 from tools.hpa import random_objects as objects
 from tools.hpa.random_objects import GROUP, KIND, NAMESPACE, PLURAL, Case
+from tools.http_server import Answer
 from tools.real.prometheus import wait_for
 
 SEED = 25
@@ -128,47 +131,17 @@ class Metrics:
         self.replies: dict[str, Any] = {}
         self.reads = Counter[str]()
         """Name of an HPA -> requests of the controller."""
-        outer, lock = self, threading.Lock()
+        self._lock = threading.Lock()
 
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def do_GET(self) -> None:
-                url = urlsplit(self.path)
-                path, query = unquote(url.path), parse_qs(url.query)
-                if self.headers.get("X-Remote-User") == _CONTROLLER and "/namespaces/" in path:
-                    with lock:
-                        outer.reads[outer.subject(path, query)] += 1
-                status, document = outer.answer(path, query)
-                body = json.dumps(document).encode()
-                self.send_response(status)
-                self.send_header("Content-Type", "application/json")
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, *arguments: object) -> None:
-                pass
-
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        bundle = issue_temporary((f"metrics.{NAMESPACE}.svc",), now=dt.datetime.now(dt.UTC))
-        with tempfile.TemporaryDirectory() as folder:
-            pem = Path(folder) / "pem"
-            pem.write_bytes(bundle.chain_pem + bundle.key_pem)
-            context.load_cert_chain(pem)
-        self.ca = bundle.ca_pem
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        self._server.socket = context.wrap_socket(
-            self._server.socket, server_side=True, do_handshake_on_connect=False
-        )
-        self.port = self._server.server_address[1]
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
-
-    def stop(self) -> None:
-        """Stop the server."""
-        self._server.shutdown()
-        self._server.server_close()
+    def respond(self, request: BaseHTTPRequestHandler, _: bytes) -> Answer:
+        """Count a request of the controller, and answer it."""
+        url = urlsplit(request.path)
+        path, query = unquote(url.path), parse_qs(url.query)
+        if request.headers.get("X-Remote-User") == _CONTROLLER and "/namespaces/" in path:
+            with self._lock:
+                self.reads[self.subject(path, query)] += 1
+        status, document = self.answer(path, query)
+        return status, "application/json", json.dumps(document).encode()
 
     @staticmethod
     def subject(path: str, query: dict[str, list[str]]) -> str:
@@ -392,51 +365,56 @@ def _by_name(listed: Any) -> dict[str, Any]:
 @contextlib.contextmanager
 def running(control_plane: ControlPlane, metrics: Metrics | None = None) -> Iterator[Testbed]:
     """Install the CRD and the metrics server, and remove all objects at the end."""
-    admin, metrics = control_plane.admin, metrics or Metrics()
-    name = _CRD["metadata"]["name"]  # type: ignore[index]
-    try:
-        control_plane.local_service("metrics", NAMESPACE)
-        for each in _API_SERVICES:
-            control_plane.api_service(
-                each, service="metrics", namespace=NAMESPACE, port=metrics.port, ca=metrics.ca
-            )
-        admin.call("POST", _CRDS, _CRD)
-        runtime = {"metadata": {"name": objects.RUNTIME_CLASS}, "handler": "none"}
-        runtime["overhead"] = {"podFixed": {"cpu": "250m", "memory": "120Mi"}}
-        admin.call("POST", _CLASSES, runtime)
-        for each in _API_SERVICES:
-            control_plane.wait_available(each, seconds=60)
-        exists = partial(_exists, control_plane)
-        wait_for(lambda: exists(_TARGETS), "the CRD is served")
-        wait_for(lambda: exists(_PODS.replace("pods", "serviceaccounts/default")), "an account")
-        # A running controller manager discovers a new kind within 30 s only.
-        control_plane.controller_manager.kill()
-        control_plane.controller_manager.start()
-        yield Testbed(control_plane, metrics)
-    finally:
-        admin.request("DELETE", _HPAS)
-        for pod in admin.get(_PODS)["items"]:
-            path = f"{_PODS}/{pod['metadata']['name']}"
-            empty = {"metadata": {"finalizers": None}}
-            admin.request("PATCH", path, empty, content_type=_MERGE_PATCH)
-            admin.request("DELETE", f"{path}?gracePeriodSeconds=0")
-        admin.request("DELETE", f"{_CRDS}/{name}")
-        admin.request("DELETE", f"{_CLASSES}/{objects.RUNTIME_CLASS}")
-        for each in _API_SERVICES:
-            admin.request("DELETE", f"/apis/apiregistration.k8s.io/v1/apiservices/{each}")
-        admin.request("DELETE", _NAMESPACE)
-        metrics.stop()
-        # The next user of this control plane cannot create objects in a namespace that is ending.
-        for gone in (_NAMESPACE, f"{_CRDS}/{name}"):
-            wait_for(partial(_is_gone, control_plane, gone), f"the end of {gone}", seconds=60)
+    metrics = metrics or Metrics()
+    bundle = issue_temporary((f"metrics.{NAMESPACE}.svc",), now=dt.datetime.now(dt.UTC))
+    with http_server.serving(metrics.respond, context=tls.context(bundle)) as port:
+        try:
+            _install(control_plane, port, bundle.ca_pem)
+            yield Testbed(control_plane, metrics)
+        finally:
+            _remove(control_plane)
 
 
-def _exists(control_plane: ControlPlane, path: str) -> bool:
-    return control_plane.admin.request("GET", path).status == 200
+def _install(control_plane: ControlPlane, port: int, ca: bytes) -> None:
+    admin = control_plane.admin
+    control_plane.local_service("metrics", NAMESPACE)
+    for each in _API_SERVICES:
+        control_plane.api_service(each, service="metrics", namespace=NAMESPACE, port=port, ca=ca)
+    admin.call("POST", _CRDS, _CRD)
+    runtime = {"metadata": {"name": objects.RUNTIME_CLASS}, "handler": "none"}
+    runtime["overhead"] = {"podFixed": {"cpu": "250m", "memory": "120Mi"}}
+    admin.call("POST", _CLASSES, runtime)
+    for each in _API_SERVICES:
+        control_plane.wait_available(each, seconds=60)
+    wait_for(lambda: admin.exists(_TARGETS), "the CRD is served")
+    account = _PODS.replace("pods", "serviceaccounts/default")
+    wait_for(lambda: admin.exists(account), "an account")
+    # A running controller manager discovers a new kind within 30 s only.
+    control_plane.controller_manager.kill()
+    control_plane.controller_manager.start()
 
 
-def _is_gone(control_plane: ControlPlane, path: str) -> bool:
-    return control_plane.admin.request("GET", path).status == 404
+def _remove(control_plane: ControlPlane) -> None:
+    admin = control_plane.admin
+    crd = f"{_CRDS}/{PLURAL}.{GROUP}"
+    admin.request("DELETE", _HPAS)
+    for pod in admin.get(_PODS)["items"]:
+        path = f"{_PODS}/{pod['metadata']['name']}"
+        empty = {"metadata": {"finalizers": None}}
+        admin.request("PATCH", path, empty, content_type=_MERGE_PATCH)
+        admin.request("DELETE", f"{path}?gracePeriodSeconds=0")
+    admin.request("DELETE", crd)
+    admin.request("DELETE", f"{_CLASSES}/{objects.RUNTIME_CLASS}")
+    for each in _API_SERVICES:
+        admin.request("DELETE", f"/apis/apiregistration.k8s.io/v1/apiservices/{each}")
+    admin.request("DELETE", _NAMESPACE)
+    # The next user of this control plane cannot create objects in a namespace that is ending.
+    for gone in (_NAMESPACE, crd):
+        wait_for(partial(_is_gone, admin, gone), f"the end of {gone}", seconds=60)
+
+
+def _is_gone(admin: Client, path: str) -> bool:
+    return admin.request("GET", path).status == 404
 
 
 def main(argv: Sequence[str]) -> int:

@@ -6,15 +6,16 @@ resolved by Prometheus itself.
 
 from __future__ import annotations
 
-import http.server
 import json
-import threading
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
+from tools import http_server
+from tools.http_server import METRICS, Answer
 from tools.presets.table import EXPORTERS
 from tools.real import prometheus
 
@@ -98,21 +99,12 @@ def stored(exposed: Mapping[str, str], file: str, scheme: str) -> dict[str, str]
 def exporters(folder: Path = EXPORTERS) -> Iterator[int]:
     """Serve the expositions below `folder`; yield the port."""
 
-    class Handler(http.server.SimpleHTTPRequestHandler):
-        extensions_map = {".prom": "text/plain; version=0.0.4"}  # noqa: RUF012 - as in the base class
+    def answer(request: BaseHTTPRequestHandler, _: bytes) -> Answer:
+        file = folder / request.path.removeprefix("/")
+        return (200, METRICS, file.read_bytes()) if file.is_file() else (404, METRICS, b"")
 
-        def log_message(self, *_: object) -> None:
-            """Disable the access log."""
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, directory=folder))
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield server.server_port
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with http_server.serving(answer) as port:
+        yield port
 
 
 @contextmanager
