@@ -35,6 +35,7 @@ from adapter.background import watch_stalls
 from adapter.clients.prometheus import Prometheus
 from adapter.server.series.relist import Relist
 from rules import ruleset
+from rules.document.sources import DEFAULT
 from rules.kinds import Kinds
 from tools.bench import processes
 from tools.real import prometheus as real
@@ -139,7 +140,7 @@ async def _measure(operation: str, url: str, pid: int) -> dict[str, float]:
         prometheus = Prometheus(session, url, requests=telemetry.PrometheusRequestMetrics(registry))
 
         def relist() -> Relist:
-            return Relist(compiled, prometheus, lambda: kinds, interval=600, max_age=600)
+            return Relist(compiled, {DEFAULT: prometheus}, lambda: kinds, interval=600, max_age=600)
 
         previous = relist()
         await previous.once()

@@ -182,7 +182,7 @@ async def compare(cases: Sequence[Case], url: str) -> list[Row]:
         for case in cases:
             objects: Any = _Objects(case)
             evaluation = Evaluation(
-                then,
+                {DEFAULT: then},
                 metrics=telemetry.EvaluationMetrics(CollectorRegistry()),
                 freshness=0.0,
                 clock=clock,

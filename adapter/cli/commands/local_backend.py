@@ -75,9 +75,8 @@ async def connect(
     """
     relist = Relist(
         ruleset,
-        clients[DEFAULT],
+        clients,
         Kinds.builtin,
-        sources=clients,
         interval=_WINDOW,
         max_age=_WINDOW,
         clock=clock,
@@ -95,9 +94,8 @@ async def connect(
         kinds=Kinds.builtin(),
         objects=_GivenObjects(),
         evaluation=Evaluation(
-            clients[DEFAULT],
+            clients,
             metrics=telemetry.EvaluationMetrics(registry),
-            sources=clients,
             freshness=0.0,
             allow_partial=allow_partial,
             clock=clock,

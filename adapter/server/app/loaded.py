@@ -14,6 +14,7 @@ from adapter.server.app.reload import Reload
 from adapter.server.series.detected_presets import DetectedPresets
 from adapter.settings import AUTO
 from rules import findings
+from rules.document.sources import DEFAULT
 from rules.lint import check
 from rules.ruleset import RuleSet
 
@@ -28,10 +29,8 @@ class Loaded:
     """The rules, and the Prometheus servers that they name."""
 
     rules: Reload
-    prometheus: Prometheus
-    """Of the flags."""
-    named: Mapping[str, Prometheus]
-    """Of `sources` in the rules files, by name."""
+    clients: Mapping[str, Prometheus]
+    """By source: that of the flags, and those of `sources` in the rules files."""
     presets: DetectedPresets | None
     """None without --preset=auto."""
 
@@ -70,7 +69,6 @@ async def load(host: Host) -> Loaded:
         host.check("presets", presets.check)
     return Loaded(
         rules=rules,
-        prometheus=prometheus,
-        named=named,
+        clients={DEFAULT: prometheus, **named},
         presets=presets if AUTO in given else None,
     )

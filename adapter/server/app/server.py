@@ -56,11 +56,11 @@ async def running(settings: Settings) -> AsyncIterator[str]:
         rules = await loaded.load(host)
         objects, watched = await cluster.connect(host, lambda: values.relist.generation)
         team_rules = await teams.connect(host, watched, lambda: values.relist.generation)
-        ruleset, sources = rules.rules.ruleset, dict(rules.named)
+        ruleset, clients = rules.rules.ruleset, dict(rules.clients)
         if team_rules is not None:
             rules.rules.add(team_rules.rules)
-            sources[SOURCE] = team_rules.client
-        values = Values(host, ruleset, rules.prometheus, sources, objects)
+            clients[SOURCE] = team_rules.client
+        values = Values(host, ruleset, clients, objects)
         rules.follow(host, values.adopt)
         other = await fallback.connect(host, watched)
         backend = _backend(host, values, objects, other, team_rules)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import NoReturn
 
 from adapter import telemetry
 from adapter.clients import detection
 from adapter.clients.prometheus import Prometheus
-from adapter.clients.prometheus_result import QueryResult
 from adapter.server.app.host import Host
 from adapter.server.causes.collector import CauseCollector
 from adapter.server.causes.evidence import Probes
@@ -17,7 +16,8 @@ from adapter.server.cluster.manifests import FileObjects
 from adapter.server.cluster.objects import ClusterObjects
 from adapter.server.evaluation.evaluation import Evaluation
 from adapter.server.series.relist import Relist
-from rules.ruleset import CompiledRule, RuleSet
+from rules.document.sources import DEFAULT
+from rules.ruleset import RuleSet
 
 _REPLICAS_INTERVAL = 600.0
 
@@ -29,28 +29,24 @@ class Values:
         self,
         host: Host,
         ruleset: RuleSet,
-        prometheus: Prometheus,
-        sources: Mapping[str, Prometheus],
+        clients: Mapping[str, Prometheus],
         objects: ClusterObjects | FileObjects,
     ) -> None:
-        """Start the relist. `sources` are the other servers, by name."""
+        """Start the relist. `clients` are by source."""
         settings = host.settings
-        self._prometheus, self._sources = prometheus, sources
         self.relist = Relist(
             ruleset,
-            prometheus,
+            clients,
             lambda: objects.kinds,
-            sources=sources,
             interval=settings.relist.interval,
             max_age=settings.relist.max_age or settings.relist.interval,
             meter=telemetry.RelistMetrics(host.registry),
         )
         host.start("relist", self.relist.run())
-        host.start("replicas", _count_replicas(self.relist, (prometheus, *sources.values())))
+        host.start("replicas", _count_replicas(self.relist, clients.values()))
         self.evaluation = Evaluation(
-            prometheus,
+            clients,
             metrics=telemetry.EvaluationMetrics(host.registry),
-            sources=sources,
             freshness=settings.values.query_freshness,
             allow_partial=settings.values.allow_partial_responses,
         )
@@ -58,7 +54,10 @@ class Values:
         self.collector = CauseCollector(
             self.relist.labels,
             metrics=telemetry.CauseMetrics(host.registry),
-            probes=Probes(self.query_of, lambda: detection.report(prometheus)),
+            probes=Probes(
+                lambda rule: clients[rule.config.source].for_team(rule.team).query,
+                lambda: detection.report(clients[DEFAULT]),
+            ),
         )
         host.start("cause log", self.collector.run())
         host.check("first-relist", lambda: _check_first_relist(self.relist))
@@ -66,11 +65,6 @@ class Values:
         host.check("evaluation", self.evaluation.status)
         if ruleset.resource_rules:
             host.check("usage", self.evaluation.usage_status.check)
-
-    def query_of(self, rule: CompiledRule) -> Callable[[str], Awaitable[QueryResult]]:
-        """Return the function that sends a query to the Prometheus of a rule."""
-        client = self._sources.get(rule.config.source, self._prometheus)
-        return client.for_team(rule.team).query
 
     async def adopt(self, changed: RuleSet) -> None:
         """Use other rules, and forget what was kept about those that are gone."""
@@ -80,7 +74,7 @@ class Values:
         self.collector.adopt(present)
 
 
-async def _count_replicas(relist: Relist, clients: Sequence[Prometheus]) -> NoReturn:
+async def _count_replicas(relist: Relist, clients: Collection[Prometheus]) -> NoReturn:
     """Every ten minutes, count the servers behind one address, and return to the preferred one."""
     await relist.attempted.wait()
     while True:

@@ -70,7 +70,7 @@ class _Rows:
 
 
 class Evaluation:
-    """Evaluates plans on `prometheus`, or on that of `sources` which a rule names.
+    """Evaluates plans on the clients of the sources that rules name.
 
     Deadlines are times of the running event loop; `clock` returns Unix seconds. `sharing` returns
     which objects one query of a rule may cover. `allow_partial` is for rules that do not set
@@ -80,16 +80,15 @@ class Evaluation:
 
     def __init__(
         self,
-        prometheus: Client,
+        clients: Mapping[str, Client],
         *,
         metrics: telemetry.EvaluationMetrics,
-        sources: Mapping[str, Client] = MappingProxyType({}),
         freshness: float | None = None,
         allow_partial: bool = False,
         sharing: Callable[[Source, LabelBinding], Sharing] = scope.sharing,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._queries = QueriesBySource(prometheus, sources, clock=clock)
+        self._queries = QueriesBySource(clients, clock=clock)
         self._freshness = freshness
         self._allow_partial = allow_partial
         self._metrics = metrics

@@ -16,7 +16,6 @@ from typing import Generic, Protocol, TypeVar
 from adapter import errors
 from adapter.background import gather_or_cancel
 from adapter.clients.prometheus_result import QueryResult, Reduce
-from rules.document.sources import DEFAULT
 from rules.ruleset import Team
 
 T = TypeVar("T")
@@ -89,22 +88,17 @@ class Queries:
 
 
 class QueriesBySource:
-    """Sends queries to the Prometheus that a rule names: `prometheus`, or one of `sources`.
-
-    `clock` returns Unix seconds.
-    """
+    """Sends queries to the client of a rule's source. `clock` returns Unix seconds."""
 
     def __init__(
         self,
-        prometheus: Client,
-        sources: Mapping[str, Client],
+        clients: Mapping[str, Client],
         *,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._clock = clock
         self._by_source = {
-            name: Queries(client, clock=clock)
-            for name, client in {DEFAULT: prometheus, **sources}.items()
+            source: Queries(client, clock=clock) for source, client in clients.items()
         }
 
     def of(self, source: str, team: Team | None = None) -> Queries:

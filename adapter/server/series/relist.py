@@ -11,7 +11,6 @@ import contextlib
 import random
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from types import MappingProxyType
 from typing import NoReturn
 
 from adapter import telemetry
@@ -23,7 +22,6 @@ from adapter.server.series.generation import Generation
 from adapter.server.series.series_index import SeriesIndex
 from rules import promql
 from rules.causes.inventory import ListingStatus
-from rules.document.sources import DEFAULT
 from rules.findings import Finding, degraded, passes
 from rules.kinds import Kinds
 from rules.query.catalog import Listing
@@ -46,7 +44,7 @@ _NAMES_PER_SELECTOR = 50
 class Relist:
     """Keeps the catalog up to date while `run` runs.
 
-    Rules are listed on `prometheus`, or on that of `sources` which they name.
+    Rules are listed on the client of their source, of `clients`.
     `interval` (between relists of one selector), `max_age` (window in which a series needs a
     sample), `refresh_interval` (between queries for the labels that live series carry) and
     `timeout` (until `attempted` is set at the latest) are in seconds. `clock` returns Unix
@@ -56,10 +54,9 @@ class Relist:
     def __init__(
         self,
         ruleset: RuleSet,
-        prometheus: Prometheus,
+        clients: Mapping[str, Prometheus],
         kinds: Callable[[], Kinds],
         *,
-        sources: Mapping[str, Prometheus] = MappingProxyType({}),
         interval: float,
         max_age: float,
         refresh_interval: float = 30.0,
@@ -80,7 +77,7 @@ class Relist:
         self._random = random
         self._clock = clock
         self._listers: dict[Prometheus, Lister] = {}
-        self._clients = {DEFAULT: prometheus, **sources}
+        self._clients = clients
         self._indexes = self._new_indexes(ruleset.every)
         self._unattempted = set(self._indexes)
         self._following: dict[SeriesIndex, asyncio.Task[NoReturn]] = {}

@@ -20,6 +20,7 @@ from adapter.clients.prometheus import Prometheus
 from adapter.clients.prometheus_result import QueryResult
 from adapter.server.evaluation.queries import QueriesBySource
 from rules import limits
+from rules.document.sources import DEFAULT
 from rules.ruleset import Team
 from tests import virtual_time
 from tools.fakes import prometheus as fakes
@@ -193,7 +194,9 @@ def test_a_namespace_has_as_many_requests_at_a_time_as_its_limit(own):
 def test_the_wait_for_a_turn_is_no_part_of_a_query():
     async def run():
         client = await simulated(lambda _: 5.0)
-        queries = QueriesBySource(client, {}, clock=lambda: 1e9 + asyncio.get_running_loop().time())
+        queries = QueriesBySource(
+            {DEFAULT: client}, clock=lambda: 1e9 + asyncio.get_running_loop().time()
+        )
         of_team = (queries.of("default", team("a")).run("up") for _ in range(3))
         return await asyncio.gather(*of_team)
 

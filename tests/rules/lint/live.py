@@ -19,6 +19,7 @@ from adapter.clients.prometheus import Prometheus
 from adapter.server.cluster.manifests import FileObjects
 from adapter.server.evaluation.evaluation import Evaluation
 from adapter.server.series.relist import Relist
+from rules.document.sources import DEFAULT
 from rules.kinds import NAMESPACES, NODES, PODS, Kinds
 from rules.query import resource
 from rules.query.catalog import Entry
@@ -69,11 +70,11 @@ async def observe(
     file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [*_items(rules)]}))
     objects = FileObjects([file])
     async with aiohttp.ClientSession() as session:
-        prometheus = Prometheus(session, url, clock=None if at is None else lambda: at)
-        relist = Relist(rules, prometheus, lambda: objects.kinds, interval=600.0, max_age=600.0)
+        clients = {DEFAULT: Prometheus(session, url, clock=None if at is None else lambda: at)}
+        relist = Relist(rules, clients, lambda: objects.kinds, interval=600.0, max_age=600.0)
         await relist.once()
         evaluation = Evaluation(
-            prometheus, metrics=telemetry.EvaluationMetrics(CollectorRegistry()), freshness=0.0
+            clients, metrics=telemetry.EvaluationMetrics(CollectorRegistry()), freshness=0.0
         )
         compiled = resource.compile(rules.resource_rules) if rules.resource_rules else None
         router = wired.build_router(

@@ -18,6 +18,7 @@ from adapter.server.causes.evidence import Probes
 from adapter.server.evaluation.evaluation import Evaluation
 from adapter.server.series.relist import Relist
 from rules import ruleset
+from rules.document.sources import DEFAULT
 from rules.kinds import PODS, Kinds
 from rules.query.aggregate import Sample
 from tests.adapter import wired
@@ -76,9 +77,11 @@ class Parts:
     def __init__(self) -> None:
         self.client = Client()
         self.kinds = Kinds.builtin()
-        self.relist = Relist(OLD, self.client, lambda: self.kinds, interval=600, max_age=600)
+        self.relist = Relist(
+            OLD, {DEFAULT: self.client}, lambda: self.kinds, interval=600, max_age=600
+        )
         metrics = telemetry.EvaluationMetrics(CollectorRegistry())
-        self.evaluation = Evaluation(self.client, metrics=metrics, freshness=1000.0)
+        self.evaluation = Evaluation({DEFAULT: self.client}, metrics=metrics, freshness=1000.0)
         self.collector = CauseCollector(
             self.relist.labels,
             probes=Probes(lambda _: self.client.query, self.client.names),

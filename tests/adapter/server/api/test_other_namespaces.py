@@ -28,6 +28,7 @@ from adapter.server.evaluation.evaluation import Evaluation
 from adapter.server.http import server
 from adapter.server.series.relist import Relist
 from rules import ruleset, teams
+from rules.document.sources import DEFAULT
 from rules.kinds import PODS, Kinds
 from rules.query import plan
 from rules.ruleset import CompiledRule, RuleSet
@@ -210,18 +211,15 @@ async def serving(
     rules, kinds = rules_of(others=others), Kinds.builtin()
     cluster = Prometheus(session, world.url, timeout=10, clock=clock)
     of_teams = Prometheus(session, world.url, timeout=10, clock=clock, source=teams.SOURCE)
-    sources = {teams.SOURCE: of_teams}
-    relist = Relist(
-        rules, cluster, lambda: kinds, sources=sources, interval=600, max_age=600, clock=clock
-    )
+    clients = {DEFAULT: cluster, teams.SOURCE: of_teams}
+    relist = Relist(rules, clients, lambda: kinds, interval=600, max_age=600, clock=clock)
     await relist.once()
 
     def query_of(rule: CompiledRule) -> Any:
-        client = of_teams if rule.team else cluster
-        return client.for_team(rule.team).query
+        return clients[rule.config.source].for_team(rule.team).query
 
     metrics = telemetry.EvaluationMetrics(CollectorRegistry())
-    evaluation = Evaluation(cluster, metrics=metrics, sources=sources, clock=clock)
+    evaluation = Evaluation(clients, metrics=metrics, clock=clock)
     backend = Backend(
         generation=relist.generation,
         kinds=kinds,

@@ -9,6 +9,7 @@ from prometheus_client import CollectorRegistry
 
 from adapter import telemetry
 from adapter.server.evaluation.evaluation import Evaluation
+from rules.document.sources import DEFAULT
 
 
 @pytest.fixture
@@ -23,7 +24,9 @@ async def evaluate() -> AsyncIterator[Callable[..., Evaluation]]:
 
     def create(client, registry: CollectorRegistry | None = None, **options) -> Evaluation:
         metrics = telemetry.EvaluationMetrics(registry or CollectorRegistry())
-        created.append(Evaluation(client, metrics=metrics, **{"freshness": 0.0, **options}))
+        created.append(
+            Evaluation({DEFAULT: client}, metrics=metrics, **{"freshness": 0.0, **options})
+        )
         return created[-1]
 
     yield create

@@ -13,6 +13,7 @@ from adapter import errors, telemetry
 from adapter.clients.prometheus_result import QueryResult, Reduce
 from adapter.server.evaluation import shared_query
 from adapter.server.evaluation.evaluation import Evaluation
+from rules.document.sources import DEFAULT
 from rules.query.aggregate import Sample
 from rules.query.plan import Plan
 from tests import virtual_time
@@ -53,7 +54,7 @@ class Load:
         self._autoscalers = autoscalers
         self.registry = CollectorRegistry()
         metrics = telemetry.EvaluationMetrics(self.registry)
-        self.evaluation = Evaluation(client, metrics=metrics, freshness=freshness)
+        self.evaluation = Evaluation({DEFAULT: client}, metrics=metrics, freshness=freshness)
         self.requests: list[float] = []
         self.waited: list[float] = []
         """When a request was made that was not answered at once."""

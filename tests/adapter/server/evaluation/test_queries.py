@@ -9,6 +9,7 @@ import pytest
 
 from adapter.clients.prometheus_result import QueryResult, Reduce
 from adapter.server.evaluation.queries import Queries, QueriesBySource
+from rules.document.sources import DEFAULT
 from rules.query.aggregate import Sample
 from tests import virtual_time
 from tests.adapter.server.evaluation.support import vector
@@ -37,7 +38,7 @@ def now() -> float:
 
 
 def queries_of(client: Client) -> QueriesBySource:
-    return QueriesBySource(client, {}, clock=lambda: 1e9 + now())
+    return QueriesBySource({DEFAULT: client}, clock=lambda: 1e9 + now())
 
 
 def of_default(queries: QueriesBySource, *texts: str) -> list[tuple[Queries, str, None]]:
@@ -70,7 +71,7 @@ def test_queries_at_a_time_are_limited_and_some_slots_are_reserved_for_merged_ev
 def test_each_source_has_slots_of_its_own():
     async def run():
         slow, fast = Client(), Client()
-        queries = QueriesBySource(slow, {"fast": fast})
+        queries = QueriesBySource({DEFAULT: slow, "fast": fast})
         waiting = [asyncio.create_task(queries.of("default").run("slow")) for _ in range(100)]
         await asyncio.sleep(0)
         answer = await queries.vectors([(queries.of("fast"), "fast", None)], merged=False)
@@ -83,7 +84,7 @@ def test_each_source_has_slots_of_its_own():
 
 def test_results_of_several_sources_are_in_the_order_of_the_queries():
     async def run():
-        queries = QueriesBySource(Client(), {"other": Client("other")})
+        queries = QueriesBySource({DEFAULT: Client(), "other": Client("other")})
         asked = ("other", "slow"), ("default", "fast"), ("other", "fast")
         return await queries.vectors(
             [(queries.of(source), text, None) for source, text in asked],

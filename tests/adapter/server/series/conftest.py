@@ -9,6 +9,7 @@ from prometheus_client import CollectorRegistry
 
 from adapter.clients.prometheus import Prometheus
 from adapter.server.series.relist import Relist
+from rules.document.sources import DEFAULT
 from rules.kinds import Kinds
 from rules.ruleset import RuleSet
 
@@ -24,6 +25,7 @@ def relist_on(session) -> Callable[..., Relist]:
 
     def create(rules: RuleSet, url: str, **options) -> Relist:
         settings = {"kinds": Kinds.builtin, "interval": 600, "max_age": 600, **options}
-        return Relist(rules, Prometheus(session, url), settings.pop("kinds"), **settings)
+        clients = {DEFAULT: Prometheus(session, url), **settings.pop("sources", {})}
+        return Relist(rules, clients, settings.pop("kinds"), **settings)
 
     return create
