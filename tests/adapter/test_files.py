@@ -32,7 +32,7 @@ def test_a_file_that_grows_while_it_is_read_is_refused(tmp_path, monkeypatch):
     file = tmp_path / "file"
     file.write_bytes(b"")
     of_before = os.stat_result((0o100644, 0, 0, 1, 0, 0, 0, 0, 0, 0))
-    monkeypatch.setattr(files.os, "fstat", lambda _: of_before)
+    monkeypatch.setattr(os, "fstat", lambda _: of_before)
     file.write_bytes(b"x" * 11)
 
     with pytest.raises(OSError, match="is larger than"):

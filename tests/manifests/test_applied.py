@@ -8,6 +8,7 @@ import contextlib
 import datetime as dt
 import gc
 import re
+from typing import Any
 
 import pytest
 import yaml
@@ -83,7 +84,8 @@ class Replica:
 
 async def _close_handshakes(port):
     """Close connections that are still in their handshake, which the runner does not know."""
-    for transport in list(asyncio.get_running_loop()._transports.values()):
+    loop: Any = asyncio.get_running_loop()
+    for transport in list(loop._transports.values()):
         if transport.get_extra_info("sockname")[1] == port:
             transport.abort()
     await asyncio.sleep(0)

@@ -13,8 +13,10 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -78,9 +80,9 @@ MILLI = {
     (WIDGETS, "wid-a"): 0,
 }
 QUEUE = {"queue": "q1", "namespace": "default", "__name__": "queue_len"}
-CONTAINER_USE = {"cpu": 250, "memory": 14 * 1024**3 * 1000}
+CONTAINER_USE: dict[str, int] = {"cpu": 250, "memory": 14 * 1024**3 * 1000}
 NODE_USE = {"cpu": 1500, "memory": 1234567890500}
-LISTED = {
+LISTED: Mapping[tuple[GroupResource, str], Mapping[str, Any]] = {
     (PODS, "default"): {name: {"app": "demo", "name": name} for name in ("pod-a", "pod-b")},
     (PODS, "other"): {"pod-c": {"app": "demo", "name": "pod-c"}},
     (NODES, ""): {name: {"app": "demo", "name": name} for name in ("node-1", "node-2")},

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import pytest
@@ -72,7 +73,8 @@ def series(pod: str, file: str, grown: Grown) -> Iterator[tuple[dict[str, str], 
     text = (FOLDER / f"{file}.prom").read_text()
     types = dict(re.findall(r"^# TYPE (\S+) (\w+)$", text, re.MULTILINE))
     target = {"namespace": NAMESPACE, "pod": pod, "service": file, "job": file, "instance": pod}
-    for labels, value in prometheus.samples(re.findall(r"^[^#].*", text, re.MULTILINE)):
+    for named, value in prometheus.samples(re.findall(r"^[^#].*", text, re.MULTILINE)):
+        labels = dict(named)
         name = labels.pop("__name__")
         bases = (name.removesuffix(suffix) for suffix in ("", "_bucket", "_count", "_sum"))
         counts = any(types.get(base) in {"counter", "histogram"} for base in bases)
@@ -113,7 +115,7 @@ def scraped(
         yield running
 
 
-async def answers(folder: Path, server: prometheus.Prometheus, names: tuple[str, ...]) -> object:
+async def answers(folder: Path, server: prometheus.Prometheus, names: tuple[str, ...]) -> Any:
     """Return pod -> metric -> value, with these presets."""
     flags = [f"--preset={name}" for name in names]
     found: dict[str, dict[str, Fraction]] = {}

@@ -8,7 +8,6 @@ import pytest
 
 from adapter.server.series import generation
 from rules import ruleset, teams
-from rules.admission import Key
 from rules.errors import ConfigError, PlanError
 from rules.kinds import PODS, Kinds
 from rules.query import catalog, plan, scope
@@ -17,7 +16,8 @@ from rules.query.confined import confine
 from rules.query.plan import Objects
 from rules.query.scope import Scope
 from rules.ruleset import RuleSet
-from rules.selectors.selectors import Selector
+from rules.selectors.selectors import Requirement, Selector
+from rules.shares import Key
 from rules.teams import ConfigMap
 from tests.rules.query import test_confined
 
@@ -83,7 +83,7 @@ def generation_of(own: RuleSet) -> Any:
 
 
 def steps_of(source: Any) -> Any:
-    return generation.catalog.Step(source=source, binding=source.bindings[0])
+    return catalog.Step(source=source, binding=source.bindings[0])
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_queries_of_a_team_are_those_that_are_proved_to_stay_in_its_namespace():
 
 def test_values_of_a_request_do_not_widen_a_query():
     value = 'x"} or secret{a="'
-    requirement = plan.Requirement(key="key", operator="=", values=(value,))
+    requirement = Requirement(key="key", operator="=", values=(value,))
 
     text = render(load(rule()), selector=Selector(requirements=(requirement,)))
 

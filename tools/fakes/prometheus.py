@@ -33,6 +33,8 @@ class Prometheus:
     def __init__(self, behave: Behaviour) -> None:
         self.behave = behave
         self.requests: list[Received] = []
+        self.url = ""
+        """Set by who serves it."""
 
     def app(self) -> web.Application:
         """Return the application that answers every path."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ssl
+from typing import Any
 
 import pytest
 import yaml
@@ -46,7 +47,7 @@ def connect(request, tmp_path):
         return {name: str(tmp_path / file) for name, file in value.items()}
 
     @contextlib.asynccontextmanager
-    async def connect(url, given, **more):
+    async def opened(url, given, **more):
         values = {field: place(value) for field, value in {"ca_file": "ca.crt", **given}.items()}
         values |= more
         if request.param == "source":
@@ -62,6 +63,7 @@ def connect(request, tmp_path):
         async with sources.connect_prometheus(settings.parse(argv).prometheus) as client:
             yield client
 
+    connect: Any = opened
     connect.named = {"flags": FLAGS.__getitem__, "source": key_of}[request.param]
     return connect
 

@@ -45,7 +45,7 @@ def run(server: Server, work: Callable[[AccountToken], Any]) -> Any:
     """Run `work` beside the renewal, in virtual time."""
 
     async def main() -> Any:
-        token = AccountToken(server, Account(namespace="ns", name="reader"))  # type: ignore[arg-type]
+        token = AccountToken(server, Account(namespace="ns", name="reader"))
         task = asyncio.create_task(token.run())
         try:
             return await work(token)
@@ -58,7 +58,7 @@ def run(server: Server, work: Callable[[AccountToken], Any]) -> Any:
 
 
 async def sent(token: AccountToken, *, renew: bool = False) -> str:
-    return (await token.headers(None, renew=renew))["Authorization"]  # type: ignore[arg-type]
+    return (await token.headers(None, renew=renew))["Authorization"]
 
 
 def test_it_requests_a_token_of_one_account_for_at_most_an_hour():

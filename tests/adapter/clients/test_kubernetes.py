@@ -5,6 +5,7 @@ import logging
 import re
 
 import pytest
+from aiohttp import web
 
 from adapter import errors
 from adapter.clients import kubernetes as kube
@@ -146,7 +147,7 @@ async def test_failure_is_a_backend_error_that_names_the_request(
 
 async def test_failure_without_a_status_document_quotes_the_body(cluster, connect):
     def plain(request):
-        return kubernetes.web.Response(status=502, text="upstream connect error")
+        return web.Response(status=502, text="upstream connect error")
 
     cluster._respond = plain
     api = await connect()
@@ -372,7 +373,7 @@ async def test_reset_connection_may_be_repeated(kube_of, aiohttp_server):
     async def reset(request):
         request.transport.abort()
 
-    app = kubernetes.web.Application()
+    app = web.Application()
     app.router.add_post("/x", reset)
     api = await kube_of(await aiohttp_server(app))
 

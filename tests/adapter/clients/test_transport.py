@@ -102,6 +102,7 @@ class Other:
 
     def __init__(self) -> None:
         self.connections = 0
+        self.port = 0
 
     async def accept(self, reader, writer) -> None:
         self.connections += 1

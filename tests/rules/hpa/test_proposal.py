@@ -205,7 +205,7 @@ def test_a_pod_with_requests_of_its_own_has_those_of_its_containers_for_the_rest
     def container(name: str, cpu: str, policy: str = "") -> dict[str, Any]:
         return {"name": name, "resources": {"requests": {"cpu": cpu}}, "restartPolicy": policy}
 
-    spec = {
+    spec: dict[str, Any] = {
         "containers": [container("a", "500m")],
         "initContainers": [container("s", "100m", "Always"), container("i", "2")],
         "overhead": {"cpu": "250m", "memory": "1k"},

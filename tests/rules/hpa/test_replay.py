@@ -9,6 +9,7 @@ import pytest
 
 from rules.errors import UnreadableError
 from rules.hpa import decision, proposal, replay, replay_report
+from rules.hpa.autoscaler import DOWNSCALE_WINDOW
 from rules.hpa.decision import History
 from rules.hpa.proposal import PodValue
 from rules.hpa.replay import Reading, Sync
@@ -66,7 +67,7 @@ def test_replicas_follow_the_load_up_at_once_and_down_after_the_window():
     down = result.replicas.index(2)
     # The last recommendation of 8 is that of the last sync with a load of 320. It counts until it
     # is older than the window.
-    assert history[down - 2].time - history[7].time == decision.DOWNSCALE_WINDOW
+    assert history[down - 2].time - history[7].time == DOWNSCALE_WINDOW
     assert (result.ups, result.downs, result.largest) == (1, 1, 6)
     assert result.pod_hours == sum(result.replicas) * 15 / 3600
     assert result.above == 15  # until the sync after the rise

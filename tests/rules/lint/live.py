@@ -163,8 +163,12 @@ def _items(rules: RuleSet) -> Iterator[Mapping[str, object]]:
             kind = custom.resource.capitalize()
             yield {"apiVersion": f"{custom.group}/v1", "kind": kind, "metadata": metadata}
     for each, places in named.items():
-        kind = kinds.resolve(each.resource, each.group)
+        resolved = kinds.resolve(each.resource, each.group)
         for namespace, name in sorted(places):
-            for place in (namespace, _OTHER) if kind.namespaced else ("",):
+            for place in (namespace, _OTHER) if resolved.namespaced else ("",):
                 metadata = {"name": name, **({"namespace": place} if place else {})}
-                yield {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata}
+                yield {
+                    "apiVersion": resolved.api_version,
+                    "kind": resolved.kind,
+                    "metadata": metadata,
+                }

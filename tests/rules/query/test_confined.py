@@ -14,9 +14,8 @@ from typing import Any
 
 import pytest
 
-from rules import syntax
+from rules import promql, syntax
 from rules.errors import PlanError
-from rules.query import confined
 from rules.query.confined import Writer, confine
 from tools.real import prometheus
 from tools.real.prometheus import Prometheus
@@ -176,7 +175,7 @@ def test_a_confined_query_stays_as_it_is() -> None:
 def test_what_is_written_means_what_was_parsed(servers: Any) -> None:
     both, _ = servers
     for query in queries(QUERIES // 4):
-        text = Writer("").text(confined.promql.parse(query))
+        text = Writer("").text(promql.parse(query))
         assert answer(both, text) == answer(both, query), (query, text)
 
 
@@ -226,7 +225,7 @@ def test_a_matcher_that_is_left_out_is_found(servers: Any, kind: str) -> None:
     assert any(
         answer(both, text) != answer(own, text)
         for query in queries(QUERIES)
-        if (text := leak.text(confined.promql.parse(query))) != confine(query, LABEL, "a")
+        if (text := leak.text(promql.parse(query))) != confine(query, LABEL, "a")
     )
 
 

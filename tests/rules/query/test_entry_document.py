@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from typing import Any
 
 import pytest
 
@@ -51,6 +52,8 @@ def test_the_rules_of_all_presets_are_read_as_they_are():
         external = rule.section == "externalRules"
         binding = LabelBinding(resource="", namespace="namespace") if external else BINDING
         source = Source(rule=rule, series="used", bindings=(binding,))
+        entry: Any
+        plans: list[Any]
         if external:
             entry = ExternalEntry(metric="m", namespaced=True, source=source)
             read = entry_document.read(sent(entry))

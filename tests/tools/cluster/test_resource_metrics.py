@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import pytest
 
@@ -177,7 +177,7 @@ def check_hpa(c: Cluster, exporters: Exporters) -> None:
     c.watch_hpa(APP, until=lambda hpa: utilization(hpa.document) in (46, 47))
 
 
-def utilization(hpa: dict[str, object]) -> int | None:
+def utilization(hpa: dict[str, Any]) -> int | None:
     """Return the average utilization in the status of an HPA on CPU."""
     metrics = hpa.get("status", {}).get("currentMetrics") or [{}]
     return metrics[0].get("resource", {}).get("current", {}).get("averageUtilization")

@@ -14,13 +14,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rules import promql, ruleset
+from rules import ruleset
 from rules.errors import PlanError, RulesError, SelectorError
 from rules.kinds import NAMESPACES, NODES, PODS, GroupResource, Kinds
 from rules.mapping import BoundMapping
 from rules.query import label_binding, plan, resource
 from rules.query.catalog import Entry, ExternalEntry, Source
 from rules.query.label_binding import LabelBinding
+from rules.quoting import quote
 from rules.selectors import selectors
 from tests.vectors.checks.naming_config import kinds_of
 from tests.vectors.expect import same
@@ -59,11 +60,11 @@ class _Query:
         for label in self.labels:
             if not _CLASSIC.fullmatch(label):
                 # Behind `=` or `~` the same text is a value.
-                quoted = rf"(?<![=~]){re.escape(promql.quote(label))}"
+                quoted = rf"(?<![=~]){re.escape(quote(label))}"
                 text = re.sub(quoted, lambda _, label=label: label, text)
         escaped = "|".join(map(plan.escape, self.names))
         if len(self.names) > 1:
-            text = text.replace(promql.quote(escaped), promql.quote("|".join(self.names)))
+            text = text.replace(quote(escaped), quote("|".join(self.names)))
         return text
 
     def without_empty_label(self, query: str) -> str:

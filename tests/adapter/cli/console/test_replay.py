@@ -27,6 +27,7 @@ from tests.adapter.server.evaluation.support import entry_of
 from tests.rules.hpa import test_replay as replays_of
 from tests.rules.hpa.documents import external_metric, pods_metric, resource_metric
 from tools.fakes import kubernetes
+from tools.real import prometheus as real
 
 pytestmark = pytest.mark.usefixtures("real_servers")
 
@@ -55,7 +56,7 @@ def external(series: str) -> Any:
 
 
 @pytest.fixture(scope="module")
-def filled(empty_prometheus: Prometheus) -> Any:
+def filled(empty_prometheus: real.Prometheus) -> Any:
     """A Prometheus with 40 minutes of two pods, and of four pods in the second half."""
     now = time.time()
     for ago in range(MINUTES * 4, -1, -1):

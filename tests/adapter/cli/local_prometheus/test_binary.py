@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import stat
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -110,7 +111,7 @@ def test_the_cache_is_in_the_users_cache_folder(environ: dict[str, str], folder:
 
 def test_the_module_prints_the_path(tmp_path: Path) -> None:
     path = program(tmp_path, "mine", "")
-    command = [binary.sys.executable, "-m", "adapter.cli.local_prometheus.binary"]
+    command = [sys.executable, "-m", "adapter.cli.local_prometheus.binary"]
 
     done = subprocess.run(command, env={"PROMETHEUS": str(path)}, capture_output=True, check=True)
     failed = subprocess.run(command, env={"PROMETHEUS": "/none"}, capture_output=True, check=False)

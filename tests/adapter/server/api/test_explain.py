@@ -338,7 +338,7 @@ async def test_the_objects_that_are_shown_are_those_of_the_answer() -> None:
     catalog = catalogs.build(rules, catalogs.pinned_listings(rules), Kinds.builtin())
     objects = wired.Objects(Kinds.builtin(), {})
     listed = AsyncMock(side_effect=[("a",), ("a", "b")])
-    objects.names = listed  # type: ignore[method-assign]
+    objects.names = listed
 
     query = AsyncMock(return_value=QueryResult(kind="vector", samples=()))
     wires = router(catalog=catalog, objects=objects, collector=collecting(query))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import re
+from typing import Any
 
 import pytest
 from hypothesis import example, given
@@ -40,7 +41,8 @@ def send():
     gc.freeze()
     reads = Reads()
     serve = wired.build_router(reads.catalog, reads, reads, guard=wired.guard(Api()))
-    with wired.sending(serve) as send:
+    with wired.sending(serve) as opened:
+        send: Any = opened
         send.harmless_seconds = min(effort.seconds(lambda: send(HARMLESS)) for _ in range(5))
         yield send
     gc.unfreeze()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,11 +22,11 @@ def test_objects_are_encoded_as_by_the_original(name):
     assert encoding.encode(golden["document"], encoding.PROTOBUF).hex() == golden["hex"]
 
 
-def decoded(document: dict) -> object:
+def decoded(document: dict) -> Any:
     """Return the message that is sent for `document`."""
     body = protobuf.encode(document)
     classes = protobuf.classes(MESSAGES)
-    unknown = classes["Unknown"].FromString(body.removeprefix(b"k8s\x00"))
+    unknown: Any = classes["Unknown"].FromString(body.removeprefix(b"k8s\x00"))
     name = KINDS[document.get("apiVersion", ""), document["kind"]]
     return classes[name].FromString(unknown.raw)
 
@@ -70,7 +71,8 @@ def test_quantities_of_any_length_can_be_decoded(value):
         "items": [item],
     }
 
-    quantity = protobuf.classes(MESSAGES)["Quantity"].FromString(decoded(document).items[0].value)
+    message = decoded(document).items[0].value
+    quantity: Any = protobuf.classes(MESSAGES)["Quantity"].FromString(message)
 
     assert quantity.string == value
 

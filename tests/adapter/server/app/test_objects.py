@@ -7,9 +7,9 @@ import asyncio
 from adapter import settings
 from adapter.server.app import cluster as connection
 from adapter.server.app.host import Host
-from rules import ruleset
 from rules.kinds import PODS
 from rules.selectors import selectors
+from tests import world
 from tools.fakes import kubernetes
 from tools.waiting import until
 
@@ -25,7 +25,7 @@ async def test_lists_do_not_delay_the_watches(cluster, api_server, tmp_path):
         ]
     )
     async with Host.running(flags) as host:
-        objects, _ = await connection.connect(host, lambda: ruleset.load([]))
+        objects, _ = await connection.connect(host, lambda: world.generation("rules: []"))
         watches = next(each for each in host.checks if each.name == "watch-caches")
         async with asyncio.timeout(5):
             await until(lambda: objects.discovered)

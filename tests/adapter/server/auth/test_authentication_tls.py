@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import datetime as dt
 import ssl
+from typing import Any
 
 import aiohttp
 import pytest
@@ -62,7 +63,7 @@ class Server:
 
 @pytest.fixture
 async def server(api):
-    server = Server(ReloadingContext(SERVING), api)
+    server: Any = Server(ReloadingContext(SERVING), api)
     serve = middleware.serving(server.welcome)
     listener = Listener(serve, "127.0.0.1", 0, ssl_context=server.tls.context)
     listener.start()

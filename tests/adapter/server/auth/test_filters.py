@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from typing import Any
 
 import pytest
 
@@ -438,7 +439,12 @@ async def test_a_404_has_no_causes_if_too_many_requests_wait(api, cluster):
 
 async def test_no_log_contains_a_token(port, cluster, caplog):
     caplog.set_level(logging.DEBUG)
-    failures = [{"status": 500}, {"body": b"jane-s3cret"}, {"drop": True}, {"status": 401}]
+    failures: tuple[dict[str, Any], ...] = (
+        {"status": 500},
+        {"body": b"jane-s3cret"},
+        {"drop": True},
+        {"status": 401},
+    )
     for failure in failures:
         for path in (kubernetes.TOKEN_REVIEWS, kubernetes.ACCESS_REVIEWS):
             cluster.failures.clear()

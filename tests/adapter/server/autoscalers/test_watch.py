@@ -11,7 +11,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from adapter import errors, telemetry
-from adapter.clients.value_index import ValueIndex
+from adapter.clients.value_index import Item, ValueIndex
 from adapter.server.api.outcomes import Outcomes, key_of
 from adapter.server.apimachinery import request_info
 from adapter.server.autoscalers import questions, watch
@@ -170,7 +170,7 @@ class Bed:
                 await asyncio.Event().wait()
 
         workloads: ValueIndex[Any] = ValueIndex()
-        workloads.put(questions.Item("default", "web", selectors.parse("app=web")))
+        workloads.put(Item("default", "web", selectors.parse("app=web")))
         autoscalers = Autoscalers(
             hpas=Cache(self.index),
             workloads=Cache(workloads),

@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
+from collections import deque
 
 import pytest
 
@@ -14,7 +15,6 @@ from rules.findings import State
 from rules.kinds import NAMESPACES, PODS
 from rules.selectors import selectors
 from tests.adapter.server.cluster.bed import ALL, BY_SELECTOR, WEB, Bed
-from tools.fakes import kubernetes
 from tools.waiting import until
 
 POD_PATH = "/api/v1/pods"
@@ -214,7 +214,7 @@ async def test_expired_version_is_listed_again_and_the_last_state_is_served_unti
     cluster.remove("pods", "team-a", "web-1")
     cluster.forget()
     cluster.fail(POD_PATH, delay=0.3, watch=False)
-    await until(lambda: cluster.failures == kubernetes.deque())
+    await until(lambda: cluster.failures == deque())
     requests = len(cluster.requests)
 
     assert await bed.names() == ("web-1", "web-2")
@@ -239,7 +239,7 @@ async def test_last_state_is_served_until_a_slow_watch_is_accepted(bed, cluster)
     await bed.watched()
     cluster.fail(POD_PATH, delay=0.3, watch=True)
     cluster.end_watches()
-    await until(lambda: cluster.failures == kubernetes.deque())
+    await until(lambda: cluster.failures == deque())
     cluster.put("pods", "team-a", "web-3", labels={"app": "web"})
 
     assert await bed.names() == ("web-1", "web-2")

@@ -15,6 +15,7 @@ from adapter.server.causes import failures
 from adapter.server.evaluation.evaluation import Evaluation
 from rules.query.plan import Plan
 from tests.adapter.server.evaluation.support import entry_of, pods
+from tools.real import prometheus as real
 
 REQUEST_LINE = 8190
 """Bytes of a request line that Apache accepts; nginx accepts 8192."""
@@ -26,7 +27,7 @@ NOT_SHARED = "topk(2000, busy{<<.LabelMatchers>>})"
 
 
 @pytest.fixture(scope="module")
-def running(empty_prometheus: Prometheus) -> str:
+def running(empty_prometheus: real.Prometheus) -> str:
     empty_prometheus.put(
         *(
             f'busy{{namespace="{namespace}",pod="{name}"}} {number}'
@@ -130,7 +131,7 @@ async def test_a_long_query_that_cannot_be_shared_has_a_cause(limited, verb, lim
 
     assert (proxy.line if verb == "GET" else proxy.query)[-1] > limit
     cause = failures.query_cause(request.steps[0].rule, caught.value)
-    assert cause.reason.value == "QueryRefused"
+    assert cause.reason == "QueryRefused"
     assert f"refused a query of {caught.value.query_length} bytes" in cause.sentence
     assert "-search.maxQueryLen" in cause.sentence
 

@@ -17,13 +17,14 @@ from rules.query import resource
 from rules.query.plan import Plan
 from tests.adapter.server.evaluation.support import Counting
 from tests.rules.query.test_resource import QUERY, queries
+from tools.real import prometheus as real
 
 NAMESPACES = [f"n{number}" for number in range(40)]
 ALONE = "topk(9,m{<<.LabelMatchers>>})"
 
 
 @pytest.fixture(scope="module")
-def running(empty_prometheus: Prometheus) -> str:
+def running(empty_prometheus: real.Prometheus) -> str:
     empty_prometheus.put(
         *(
             f'm{{ns="{namespace}",pod="{pod}",container="{container}"}} {number}'

@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 import ssl
 from asyncio import sslproto
+from typing import Any
 
 import pytest
 from aiohttp import http_exceptions
 from aiohttp.http import HttpRequestParser
 from aiohttp.streams import EMPTY_PAYLOAD
 
-from adapter.server.http import connection, server
+from adapter.server.http import connection
 
 HEAD = b"GET /a?b HTTP/1.1\r\nHost: x\r\nA: \xff\r\na: 2\r\n\r\n"
 
@@ -75,9 +76,9 @@ async def test_what_exceeds_a_limit_raises_a_processing_error(parse, data, error
 
 async def test_the_buffer_of_asyncio_has_the_size_that_the_listener_sets():
     loop = asyncio.get_running_loop()
-    context = server.ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
 
-    protocol = sslproto.SSLProtocol(
+    protocol: Any = sslproto.SSLProtocol(
         loop, asyncio.Protocol(), context, loop.create_future(), server_side=True
     )
 

@@ -480,11 +480,11 @@ async def test_series_are_fetched_if_the_probe_is_refused(server, make, proxy, s
 async def test_empty_result_does_not_count_as_support_of_match(server, make, proxy):
     server.put('late_a{namespace="n",pod="p"} 1')
     empty = fakes.says('{"status":"success","data":[]}')
+    filled = False
     fake = await proxy(
         spoil=lambda received: empty if received.path == NAMES and not filled else None,
         without=lambda received: frozenset({"match[]"} if received.path == NAMES else ()),
     )
-    filled = False
     relist = make(fake.url, rule("late_a"))
     await relist.once()
     assert not metrics(relist)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -46,7 +47,7 @@ class Served:
         self.reports = Reports(
             self.replica.rules,
             lambda: self.generation,
-            self.kube,  # type: ignore[arg-type]
+            self.kube,
             annotate=annotate,
         )
 
@@ -155,8 +156,8 @@ async def test_the_annotation_is_written_if_wanted_and_only_if_it_changes() -> N
 def test_a_report_on_rules_that_cannot_be_used_says_so() -> None:
     served = Served()
     served.replica.put(document(text("m")))
-    watched = next(iter(served.replica.index.values()))  # type: ignore[union-attr]
-    view = generation.replace(served.generation, problem="cannot be used")
+    watched = next(iter(served.replica.index.values()))
+    view = replace(served.generation, problem="cannot be used")
 
     (found,) = report.of([(watched, "")], view)
 
