@@ -162,8 +162,7 @@ def _json(document: encoding.Document) -> bytes:
 
 
 def _accepts_json(request: Request) -> bool:
-    accept = request.headers.get(hdrs.ACCEPT, "")
-    return negotiation.preferred(accept, (encoding.JSON,)) is not None
+    return negotiation.accepts(request.headers.get(hdrs.ACCEPT, ""), encoding.JSON)
 
 
 def _empty(status: int, headers: Mapping[str, str]) -> Answer:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from aiohttp import hdrs
@@ -146,16 +146,9 @@ def check_length(headers: Mapping[str, str]) -> None:
         )
 
 
-def preferred(accept: str, media_types: Sequence[str]) -> str | None:
-    """Return which of `media_types` an Accept header prefers; parameters are ignored.
-
-    None if it allows none of them.
-    """
-    for clause in _clauses(accept or "*/*"):
-        for media_type in media_types:
-            if _matches(clause, media_type):
-                return media_type
-    return None
+def accepts(accept: str, media_type: str) -> bool:
+    """Return whether an Accept header allows a media type; parameters are ignored."""
+    return any(_matches(clause, media_type) for clause in _clauses(accept or "*/*"))
 
 
 def _clauses(accept: str) -> list[_Clause]:

@@ -88,23 +88,19 @@ class Guard:
             self.attributes.set(head, (info, attributes), size=head.size)
         return attributes
 
-    async def can_read(self, user: User, path: str) -> bool:
-        """Return whether `user` may get `path`; False if the review fails or takes too long."""
-        return await self._review(_to_get(user, path), timeout=_CAN_READ_TIMEOUT)
-
-    def is_known_to_read(self, user: User, path: str) -> bool:
-        """Return whether `user` may get `path`; False, and start a review, if that is not known."""
-        attributes = _to_get(user, path)
+    def is_known_to_be_allowed(self, attributes: Attributes) -> bool:
+        """Return whether a request is allowed; False, and start a review, if that is not known."""
         decision = self._authorizer.known(attributes)
         if decision is not None:
             return decision.allowed
         if attributes not in self._reviews and len(self._reviews) < _MAX_REVIEWS:
-            task = asyncio.create_task(self._review(attributes, timeout=None))
+            task = asyncio.create_task(self.is_allowed(attributes, timeout=None))
             self._reviews[attributes] = task
             task.add_done_callback(lambda _: self._reviews.pop(attributes))
         return False
 
-    async def _review(self, attributes: Attributes, *, timeout: float | None) -> bool:
+    async def is_allowed(self, attributes: Attributes, *, timeout: float | None) -> bool:
+        """Return whether a request is allowed; False if the review fails or takes too long."""
         try:
             async with asyncio.timeout(timeout):
                 decision = await self._authorizer.review(attributes)
@@ -136,10 +132,10 @@ class _AuthorizedCaller:
     slot: contextlib.AbstractContextManager[None]
 
     async def may_read(self, path: str) -> bool:
-        return await self.guard.can_read(self.user, path)
+        return await self.guard.is_allowed(_to_get(self.user, path), timeout=_CAN_READ_TIMEOUT)
 
     def is_known_to_read(self, path: str) -> bool:
-        return self.guard.is_known_to_read(self.user, path)
+        return self.guard.is_known_to_be_allowed(_to_get(self.user, path))
 
 
 def _to_get(user: User, path: str) -> Attributes:

@@ -105,35 +105,6 @@ async def test_heads_of_authorized_requests_for_metrics_are_remembered(api):
     assert guard.attributes.hits == 1
 
 
-async def test_a_403_for_a_resource_is_byte_for_byte_that_of_kubernetes(port, cluster):
-    cluster.decide = lambda spec: {"allowed": False}
-
-    got = await wired.fetch(port, POD, headers={"X-Remote-User": "carol"})
-
-    assert got.status == 403
-    assert got.headers["X-Content-Type-Options"] == "nosniff"
-    assert got.headers["Content-Length"] == "385"
-    assert got.body == (
-        rb'{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":'
-        rb'"pods.custom.metrics.k8s.io \"pod-a\" is forbidden: User \"system:anonymous\" cannot '
-        rb"get resource \"pods/http_requests_per_second\" in API group \"custom.metrics.k8s.io\" "
-        rb'in the namespace \"default\"","reason":"Forbidden","details":{"name":"pod-a","group":'
-        rb'"custom.metrics.k8s.io","kind":"pods"},"code":403}' + b"\n"
-    )
-
-
-async def test_a_403_for_a_path_is_byte_for_byte_that_of_kubernetes(port, cluster):
-    cluster.decide = lambda spec: {"allowed": False, "denied": True, "reason": "because I say so"}
-
-    got = await wired.fetch(port, "/metrics", headers=JANE)
-
-    assert got.body == (
-        rb'{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":'
-        rb'"forbidden: User \"jane\" cannot get path \"/metrics\": because I say so",'
-        rb'"reason":"Forbidden","details":{},"code":403}' + b"\n"
-    )
-
-
 async def test_a_rejected_token_is_a_401_without_a_review(port, cluster):
     got = await wired.fetch(port, POD, headers={"Authorization": "Bearer wrong"})
 

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from adapter import errors
@@ -159,39 +157,6 @@ async def test_a_contradictory_decision_refuses():
 
     with pytest.raises(errors.ApiError, match="e: r"):
         await impersonate(JANE, REQUESTER, review)
-
-
-@pytest.mark.parametrize(
-    ("requested", "go_syntax"),
-    [
-        (
-            Impersonation(user="", groups=("a", "b")),
-            'Name:"", UID:"", Groups:[]string{"a", "b"}, Extra:map[string][]string(nil)',
-        ),
-        (
-            Impersonation(user="", uid='7"'),
-            'Name:"", UID:"7\\"", Groups:[]string(nil), Extra:map[string][]string(nil)',
-        ),
-        (
-            Impersonation(user="", extra={"k": ("v",), "b": ("w", "")}),
-            (
-                'Name:"", UID:"", Groups:[]string(nil), '
-                'Extra:map[string][]string{"b":[]string{"w", ""}, "k":[]string{"v"}}'
-            ),
-        ),
-    ],
-)
-async def test_impersonation_without_a_user_name_is_a_bad_request(requested, go_syntax):
-    cluster = Cluster("*")
-
-    refusal = await cluster.refuse(requested)
-
-    assert (refusal.code, refusal.reason, cluster.reviews) == (400, "BadRequest", [])
-    assert refusal.message == (
-        f"requested &user.DefaultInfo{{{go_syntax}}} without impersonating a user name"
-    )
-    assert refusal.headers == {"X-Content-Type-Options": "nosniff"}
-    json.dumps(refusal.message)
 
 
 @pytest.mark.parametrize(
