@@ -33,12 +33,23 @@ def config(
 
     `servers` are the namespace and name of the pods of model servers.
     """
+    of_servers = [
+        _target(
+            exporters,
+            pod,
+            instance=f"{pod}:8000",
+            namespace=namespace,
+            pod=pod,
+            container="server",
+        )
+        for namespace, pod in servers
+    ]
     return yaml.safe_dump(
         {
             "global": {"scrape_interval": "1s", "scrape_timeout": "1s"},
             "scrape_configs": [
                 job(nodes, exporters, honor_labels=honor_labels),
-                _servers_job(servers, exporters),
+                {"job_name": "model-servers", "static_configs": of_servers},
             ],
         }
     )
@@ -52,19 +63,17 @@ def job(nodes: Sequence[str], exporters: int, *, honor_labels: bool) -> dict[str
     `exported_namespace`.
     """
     targets = [
-        {
-            "targets": [f"127.0.0.1:{exporters}"],
-            "labels": {
-                "__metrics_path__": f"/{node}/metrics",
-                "instance": f"{node}:9400",
-                "node": node,
-                "namespace": "gpu-operator",
-                "pod": f"nvidia-dcgm-exporter-{node.rpartition('-')[2]}",
-                "container": "nvidia-dcgm-exporter",
-                "service": "nvidia-dcgm-exporter",
-                "endpoint": "gpu-metrics",
-            },
-        }
+        _target(
+            exporters,
+            node,
+            instance=f"{node}:9400",
+            node=node,
+            namespace="gpu-operator",
+            pod=f"nvidia-dcgm-exporter-{node.rpartition('-')[2]}",
+            container="nvidia-dcgm-exporter",
+            service="nvidia-dcgm-exporter",
+            endpoint="gpu-metrics",
+        )
         for node in nodes
     ]
     return {
@@ -74,22 +83,9 @@ def job(nodes: Sequence[str], exporters: int, *, honor_labels: bool) -> dict[str
     }
 
 
-def _servers_job(pods: Sequence[tuple[str, str]], port: int) -> dict[str, Any]:
-    """Return a scrape job for the servers in these pods, with the labels of a PodMonitor."""
-    targets = [
-        {
-            "targets": [f"127.0.0.1:{port}"],
-            "labels": {
-                "__metrics_path__": f"/{pod}/metrics",
-                "instance": f"{pod}:8000",
-                "namespace": namespace,
-                "pod": pod,
-                "container": "server",
-            },
-        }
-        for namespace, pod in pods
-    ]
-    return {"job_name": "model-servers", "static_configs": targets}
+def _target(port: int, page: str, **labels: str) -> dict[str, Any]:
+    labels["__metrics_path__"] = f"/{page}/metrics"
+    return {"targets": [f"127.0.0.1:{port}"], "labels": labels}
 
 
 def child_command(*line: str | Path) -> Sequence[str]:
