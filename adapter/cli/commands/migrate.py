@@ -7,7 +7,7 @@ import itertools
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import quote
@@ -278,21 +278,18 @@ def _paths(path: Path) -> Sequence[Path]:
 
 def _read(content: bytes, file: str) -> Found:
     """Return what a file contains. Raises ConfigError if a part of it cannot be read."""
-    _, problems = documents.load_all(content, file=file)
     found = manifests.find(content, file=file)
     if found is None:
-        node, _ = documents.load(content, file=file)
-        if not isinstance(node, MappingNode) and not problems:
+        loaded, problems = documents.load_all(content, file=file)
+        if problems:
+            raise ConfigError(problems)
+        node = next(iter(loaded), None)
+        if not isinstance(node, MappingNode):
             raise _error("contains neither manifests, nor Helm values, nor rules", file)
-        parsed = config.parse(content, file=file)
-        part = RulesPart(title=file, file=file, line=1, parsed=parsed)
-        if isinstance(node, MappingNode):
-            part = replace(part, node=node)
-        found = Found(rules=(part,))
-    if not problems:
-        of_rules = (problem for part in found.rules for problem in part.parsed[1])
-        problems = (*found.problems, *of_rules)
-    if errors := [each for each in problems if each.state is State.FAILURE]:
+        parsed = config.parse_node(node, file=file)
+        found = Found(rules=(RulesPart(title=file, file=file, line=1, parsed=parsed, node=node),))
+    of_rules = (problem for part in found.rules for problem in part.parsed[1])
+    if errors := [each for each in (*found.problems, *of_rules) if each.state is State.FAILURE]:
         raise ConfigError(errors)
     return found
 
