@@ -10,6 +10,7 @@ import threading
 import time
 import types
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import prometheus_client
 import pytest
@@ -81,6 +82,16 @@ def proxy(server, serve) -> Callable[..., Awaitable[fakes.Prometheus]]:
 
 
 BUILTIN = Kinds.builtin()
+
+
+def only(behave: fakes.Behaviour, *, path: str = "", text: str = "") -> Any:
+    """Return what spoils the requests to a path, or with a text among their parameters."""
+
+    def spoil(received: fakes.Received) -> fakes.Behaviour | None:
+        spoiled = path in received.path and text in str(received.parameters)
+        return behave if spoiled else None
+
+    return spoil
 
 
 def metrics(relist: Relist) -> set[str]:
@@ -415,9 +426,7 @@ async def test_catalog_is_kept_while_neither_series_nor_kinds_change(server, mak
 @pytest.mark.parametrize("status", [400, 404, 422])
 async def test_series_are_fetched_if_match_is_refused(server, make, proxy, status):
     server.put('refused_a{namespace="n",pod="p"} 1', 'refused_b{namespace="n"} 1')
-    fake = await proxy(
-        spoil=lambda received: fakes.says("no", status=status) if received.path == NAMES else None
-    )
+    fake = await proxy(spoil=only(fakes.says("no", status=status), path=NAMES))
     relist = make(fake.url, rule('{__name__=~"refused_.*"}'))
 
     await relist.once()
@@ -464,11 +473,7 @@ async def test_two_matchers_of_a_name_are_never_sent(server, make, proxy):
 async def test_series_are_fetched_if_the_probe_is_refused(server, make, proxy, status):
     server.put('probed_a{namespace="n",pod="p"} 1')
     refused = fakes.says("no", status=status)
-    fake = await proxy(
-        spoil=lambda received: (
-            refused if 'namespace=""' in str(received.parameters.get("match[]")) else None
-        )
-    )
+    fake = await proxy(spoil=only(refused, text='namespace=""'))
     relist = make(fake.url, rule("probed_a"))
 
     await relist.once()
@@ -497,9 +502,7 @@ async def test_empty_result_does_not_count_as_support_of_match(server, make, pro
 
 async def test_names_from_fetched_series_are_removed_at_once(server, make, proxy):
     server.put('gone_a{namespace="n",pod="p"} 1')
-    fake = await proxy(
-        spoil=lambda received: fakes.says("no", status=404) if received.path == NAMES else None
-    )
+    fake = await proxy(spoil=only(fakes.says("no", status=404), path=NAMES))
     relist = make(fake.url, rule("gone_a"))
     await relist.once()
 
@@ -615,11 +618,7 @@ async def test_failing_rule_keeps_its_last_good_listing(server, make, proxy, cap
 async def test_names_of_the_index_stay_if_the_exact_query_fails(server, make, proxy, caplog):
     server.put('inexact{namespace="n",pod="p"} 1', at=time.time() - 300)
     server.put("present 1")  # without a present sample, the index has no past ones
-    fake = await proxy(
-        spoil=lambda received: (
-            fakes.says("too much", status=422) if "query" in received.path else None
-        )
-    )
+    fake = await proxy(spoil=only(fakes.says("too much", status=422), path="query"))
     relist = make(fake.url, rule("inexact"), max_age=60)
 
     await relist.once()
@@ -688,9 +687,7 @@ async def test_exact_result_without_names_is_an_error(server, make, proxy, caplo
     server.put('nameless{namespace="n",pod="p"} 1')
     element = '{"metric":{},"value":[1,"1"]}'
     body = f'{{"status":"success","data":{{"resultType":"vector","result":[{element}]}}}}'
-    fake = await proxy(
-        spoil=lambda received: fakes.says(body) if received.path == "/api/v1/query" else None
-    )
+    fake = await proxy(spoil=only(fakes.says(body), path="query"))
     relist = make(fake.url, rule("nameless"))
 
     await relist.once()
@@ -857,10 +854,8 @@ async def test_last_choice_stays_while_the_probes_fail(server, make, proxy, capl
     relist = make(fake.url, rule("blind", labels=SWITCHING))
     await relist.once()
 
-    fake.behave = fakes.through(
-        server.url,
-        spoil=lambda received: fakes.says("no", status=503) if "query" in received.path else None,
-    )
+    spoil = only(fakes.says("no", status=503), path="query")
+    fake.behave = fakes.through(server.url, spoil=spoil)
     await relist.once()
 
     assert pod_labels(relist, "blind") == ("pod",)
@@ -871,13 +866,7 @@ async def test_a_rule_is_not_listed_until_the_labels_of_live_series_are_known(se
     server.put('guessed{namespace="n",pod="p"} 1')
     server.put('guessed{namespace="n",exported_pod="p"} 1', at=time.time() - 1)
     server.end('guessed{namespace="n",exported_pod="p"} 1')
-    fake = await proxy(
-        spoil=lambda received: (
-            fakes.says("no", status=503)
-            if 'pod!=""' in received.parameters.get("query", "")
-            else None
-        )
-    )
+    fake = await proxy(spoil=only(fakes.says("no", status=503), path="query", text='pod!=""'))
     relist = make(fake.url, rule("guessed", labels=SWITCHING))
 
     await relist.once()
