@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from rules import teams
@@ -79,29 +79,23 @@ def build(
 
     Blocks for about a second with 10 000 series names.
     """
+
+    def of_rules(rules: RuleSet) -> Generation:
+        return _of_rules(rules, listings, statuses, kinds)
+
     try:
-        present = _of_rules(ruleset, listings, statuses, kinds)
+        present = of_rules(ruleset)
     except Exception:
         log.exception("the series of a rule cannot be used; the rule has no metrics")
-        sound = _sound(ruleset, listings, statuses, kinds)
+        sound = _sound(ruleset, of_rules)
         unused = {rule.index for rule in ruleset.all} - {rule.index for rule in sound.all}
         listings = {rule: each for rule, each in listings.items() if rule not in unused}
-        present = replace(_of_rules(sound, listings, statuses, kinds), ruleset=ruleset)
-    return replace(
-        present,
-        teams={
-            namespace: _of_team(present, ruleset.of(namespace), team)
-            for namespace, team in ruleset.teams.items()
-        },
-    )
+        present = replace(of_rules(sound), ruleset=ruleset)
+    views = {namespace: _of_team(present, namespace) for namespace in ruleset.teams}
+    return replace(present, teams=views)
 
 
-def _sound(
-    ruleset: RuleSet,
-    listings: Mapping[int, Listing],
-    statuses: Mapping[int, ListingStatus],
-    kinds: Kinds,
-) -> RuleSet:
+def _sound(ruleset: RuleSet, of_rules: Callable[[RuleSet], Generation]) -> RuleSet:
     """Return the rules without those that fail alone: what their series have affects no other."""
 
     def works(rule: CompiledRule) -> bool:
@@ -111,7 +105,7 @@ def _sound(
             external=tuple(each for each in ruleset.external if each is rule),
         )
         try:
-            _of_rules(alone, listings, statuses, kinds)
+            of_rules(alone)
         except Exception:  # noqa: BLE001 (`build` has logged it)
             return False
         return True
@@ -123,29 +117,26 @@ def _sound(
     )
 
 
-def _of_team(cluster: Generation, ruleset: RuleSet, team: RuleSet) -> Generation:
-    """Return what a team sees: `ruleset` are all its rules, `team` only its own.
+def _of_team(cluster: Generation, namespace: str) -> Generation:
+    """Return what requests in the namespace of a team see.
 
     Whatever goes wrong leaves it with the rules of the cluster, and affects no other team.
     """
+    team = cluster.ruleset.teams[namespace]
     try:
-        return _with_team(cluster, ruleset, team)
+        narrow = {
+            rule.index: cluster.listings[rule.index]
+            for rule in team.all
+            if rule.index in cluster.listings and not teams.too_wide(rule, cluster.listings)
+        }
+        own = _of_rules(team, narrow, cluster.statuses, cluster.kinds)
     except Exception as error:
         log.exception("the rules of a team cannot be used")
         problem = f"the rules of the namespace cannot be used ({type(error).__name__})"
         return replace(cluster, problem=f"{problem}: simplify them")
-
-
-def _with_team(cluster: Generation, ruleset: RuleSet, team: RuleSet) -> Generation:
-    narrow = {
-        rule.index: cluster.listings[rule.index]
-        for rule in team.all
-        if rule.index in cluster.listings and not teams.too_wide(rule, cluster.listings)
-    }
-    own = _of_rules(team, narrow, cluster.statuses, cluster.kinds)
     return replace(
         cluster,
-        ruleset=ruleset,
+        ruleset=cluster.ruleset.of(namespace),
         catalog=replace(own.catalog, cluster=cluster.catalog),
         series_by_metric={**cluster.series_by_metric, **own.series_by_metric},
     )
