@@ -197,6 +197,10 @@ def test_value_that_is_not_finite_is_zero_if_the_rule_says_so(value):
     assert milli(custom("onNaN: zero"), [sample("a", value), sample("a", 4)]) == {"a": 2000}
 
 
+def test_a_value_beyond_64_bits_is_exact():
+    assert milli(custom(""), [sample("a", 2.0**80)]) == {"a": 2**80 * 1000}
+
+
 def test_earlier_step_wins_for_each_object():
     first = [sample("a", 1), sample("b", math.nan)]
     second = [sample("a", 9), sample("b", 2), sample("c", 3)]
