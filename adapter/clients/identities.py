@@ -59,14 +59,12 @@ class CloudIdentity:
         *,
         failure: type[Exception],
         files: tuple[Path, ...] = (),
-        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         """Load the identity. Raises Unreachable."""
         for each in _LIBRARIES:  # at lower levels, they log tokens
             logging.getLogger(each).setLevel(logging.WARNING)
         self.origin = " and ".join([f"the {name} identity", *map(str, files)])
         self._failures = (failure, OSError, ValueError)
-        self._monotonic = monotonic
         self._renewed = -math.inf
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=name)
 
@@ -88,8 +86,8 @@ class CloudIdentity:
         return await loop.run_in_executor(self._thread, self._headers, request, renew)
 
     def _headers(self, request: Request, renew: bool) -> Mapping[str, str]:
-        if renew and self._monotonic() - self._renewed >= _PACE:
-            self._renewed = self._monotonic()
+        if renew and time.monotonic() - self._renewed >= _PACE:
+            self._renewed = time.monotonic()
             self._watcher.poll(changed=True)
         with self._converted():
             return self._watcher.current()(request)
