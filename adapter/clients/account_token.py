@@ -77,7 +77,7 @@ class AccountToken:
                 async with asyncio.timeout(pause):
                     await self._refused.wait()
 
-    async def headers(self, request: Request, *, renew: bool = False) -> Mapping[str, str]:  # noqa: ARG002 - they are the same for all requests
+    async def headers(self, _: Request, /, *, renew: bool = False) -> Mapping[str, str]:
         """Return the Authorization header; see `Authorization`. Raises NoCredentials.
 
         After a refusal, a later request has a new token.

@@ -37,7 +37,7 @@ class Authorization(Protocol):
         """Where the credentials come from, for messages: files, or an identity."""
         ...
 
-    async def headers(self, request: Request, *, renew: bool = False) -> Mapping[str, str]:
+    async def headers(self, request: Request, /, *, renew: bool = False) -> Mapping[str, str]:
         """Return the headers to add to `request`. Raises Unreachable.
 
         `renew` means that the server has refused those of the previous call.
@@ -87,7 +87,7 @@ class SecretFiles:
             max_age=MAX_AGE,
         )
 
-    async def headers(self, request: Request, *, renew: bool = False) -> Mapping[str, str]:  # noqa: ARG002 - they are the same for all requests
+    async def headers(self, _: Request, /, *, renew: bool = False) -> Mapping[str, str]:
         """Return the headers; see `Authorization`."""
         if renew:
             self._watcher.poll()

@@ -80,7 +80,7 @@ class CloudIdentity:
             max_age=MAX_AGE,
         )
 
-    async def headers(self, request: Request, *, renew: bool = False) -> Mapping[str, str]:
+    async def headers(self, request: Request, /, *, renew: bool = False) -> Mapping[str, str]:
         """Return the headers; see `Authorization`. Raises NoCredentials."""
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._thread, self._headers, request, renew)

@@ -144,7 +144,7 @@ class _Loaded:
         self._runs = runs
         self._ran = time.monotonic()
 
-    async def headers(self, request: Request, *, renew: bool = False) -> Mapping[str, str]:  # noqa: ARG002 - they are the same for all requests
+    async def headers(self, _: Request, /, *, renew: bool = False) -> Mapping[str, str]:
         """Return the Authorization header; see `Authorization`."""
         max_age = min(credentials.MAX_AGE, _EXEC_PACE) if renew else credentials.MAX_AGE
         if self._runs and time.monotonic() - self._ran >= max_age:

@@ -75,7 +75,7 @@ class ClientCredentials:
         self._token = ""
         self._ends = self._renew = self._renewed = -math.inf
 
-    async def headers(self, request: Request, *, renew: bool = False) -> Mapping[str, str]:  # noqa: ARG002 - they are the same for all requests
+    async def headers(self, _: Request, /, *, renew: bool = False) -> Mapping[str, str]:
         """Return the Authorization header; see `Authorization`. Raises NoCredentials."""
         async with self._lock:
             now = self._monotonic()
