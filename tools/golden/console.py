@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Iterator, Sequence
 
 from adapter.background import Background
-from adapter.cli.console.views import Installation, Query, Views
+from adapter.cli.console.reader import Installation, Reader
+from adapter.cli.console.views import Query, Views
 from adapter.clients.kubernetes import Kube
 from rules.quoting import escaped
 from tools.cluster.server import NAME, NAMESPACE
@@ -36,10 +37,10 @@ async def _views(
             installation = Installation(
                 kubeconfig=kubeconfig, namespace=NAMESPACE, service=NAME, prometheus=None
             )
-            views = Views(kube, installation, None)
-            background.start("autoscalers", views.autoscalers_seen.run())
+            views = Views(Reader(kube, installation, None))
+            seen = views.reader.autoscalers
+            background.start("autoscalers", seen.run())
             await views.autoscalers(Query())  # metrics are requested once a row is shown
-            seen = views.autoscalers_seen
             await until(lambda: not seen._pending)  # noqa: SLF001 - no page says that it is complete
             rows = await views.autoscalers(Query())
             shown = await views.autoscaler(Query(), *page) if page else None

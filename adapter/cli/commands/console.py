@@ -78,10 +78,10 @@ def main(argv: Sequence[str]) -> int:
 async def _run(
     options: _Console, installation: doctor.Installation, prometheus: settings.Prometheus | None
 ) -> None:
-    from adapter.cli.console import server, views  # noqa: PLC0415 - the image does not have jinja2
+    from adapter.cli.console import reader, server  # noqa: PLC0415 - the image does not have jinja2
     from adapter.cli.doctor import client  # noqa: PLC0415 - --help must not import the clients
 
-    cluster = views.Installation(
+    cluster = reader.Installation(
         kubeconfig=installation.kubeconfig or client.kubeconfig_path(),
         namespace=installation.namespace,
         service=installation.service,

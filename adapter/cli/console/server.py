@@ -11,7 +11,8 @@ from adapter import errors
 from adapter.background import Background
 from adapter.cli.console import pages
 from adapter.cli.console.guard import Guard
-from adapter.cli.console.views import Installation, Views
+from adapter.cli.console.reader import Installation, Reader
+from adapter.cli.console.views import Views
 from adapter.clients import sources
 from adapter.clients.kubernetes import Kube
 
@@ -41,10 +42,10 @@ async def running(installation: Installation, *, port: int, prefix: str) -> Asyn
         if installation.prometheus is not None:
             connection = sources.connect_prometheus(installation.prometheus)
             prometheus = await stack.enter_async_context(connection)
-        views = Views(kube, installation, prometheus)
-        background.start("autoscalers of the console", views.autoscalers_seen.run())
+        reader = Reader(kube, installation, prometheus)
+        background.start("autoscalers of the console", reader.autoscalers.run())
         guard = Guard(f"{prefix}/")
-        runner = web.AppRunner(pages.application(views, guard, prefix), access_log=None)
+        runner = web.AppRunner(pages.application(Views(reader), guard, prefix), access_log=None)
         await runner.setup()
         stack.push_async_callback(runner.cleanup)
         try:

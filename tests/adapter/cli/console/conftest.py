@@ -12,7 +12,8 @@ from aiohttp import test_utils, web
 from adapter.background import Background
 from adapter.cli.console import pages
 from adapter.cli.console.guard import Guard
-from adapter.cli.console.views import Installation, Views
+from adapter.cli.console.reader import Installation, Reader
+from adapter.cli.console.views import Views
 from adapter.clients.kubernetes import Kube
 from adapter.clients.prometheus import Prometheus
 from rules.hpa.reading import Reply
@@ -89,7 +90,7 @@ class Client(test_utils.TestClient[web.Request, web.Application]):
     """Client that has the token of the console."""
 
     guard: Guard
-    views: Views
+    reader: Reader
 
 
 @pytest.fixture
@@ -105,19 +106,19 @@ async def start(aiohttp_server: Any, tmp_path: Path) -> Any:
     async def start(world: World, prefix: str = "", prometheus: Prometheus | None = None) -> Client:
         kubeconfig = kubernetes.kubeconfig(tmp_path, await aiohttp_server(world.app()))
         kube = await Kube.connect(kubeconfig, qps=1e6, burst=10**6)
-        views = Views(
+        reader = Reader(
             kube,
             Installation(kubeconfig=kubeconfig, namespace="gpu", service="gpu", prometheus=None),
             prometheus,
         )
         background = Background.running()
         tasks = await background.__aenter__()
-        tasks.start("autoscalers", views.autoscalers_seen.run())
+        tasks.start("autoscalers", reader.autoscalers.run())
         guard = Guard(f"{prefix}/")
-        server = test_utils.TestServer(pages.application(views, guard, prefix))
+        server = test_utils.TestServer(pages.application(Views(reader), guard, prefix))
         client = Client(server, headers={"Authorization": f"Bearer {guard.token}"})
         await client.start_server()
-        client.guard, client.views = guard, views
+        client.guard, client.reader = guard, reader
         running.append((client, background, kube))
         return client
 

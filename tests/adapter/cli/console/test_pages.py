@@ -168,7 +168,7 @@ async def test_one_autoscaler_has_decision_events_and_history(world: World, star
 async def test_what_was_seen_is_drawn_with_its_gaps(world: World, start: Start) -> None:
     world.healthy()
     client = await start(world)
-    seen = client.views.autoscalers_seen
+    seen = client.reader.autoscalers
     await seen.rows()
     seen._clock = clock = Clock(time.time() + 60)
     for value in ("10", "20", None, "30", "30", "30", "30"):
@@ -194,7 +194,7 @@ async def test_each_change_is_seen_however_soon_the_next_one_follows(
 ) -> None:
     world.add("default", "gpu-hpa", pods_metric())
     client = await start(world)
-    seen = client.views.autoscalers_seen
+    seen = client.reader.autoscalers
     await seen.rows()
     assert not seen.samples("default/gpu-hpa")  # the controller has not synced
     for present in (1, 4, 7):

@@ -1,0 +1,302 @@
+"""What the pages show of the cluster and of Prometheus, and for how long it is kept.
+
+`views` says how it is shown.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from adapter import errors, settings
+from adapter.cache import SingleFlightCache
+from adapter.cli.console import autoscalers as seen
+from adapter.cli.console import history as past
+from adapter.cli.console.rows import Row
+from adapter.cli.doctor import autoscaler, checks, installation
+from adapter.cli.doctor.autoscaler import Explained
+from adapter.cli.doctor.client import Client
+from adapter.clients import detection
+from adapter.clients.kubernetes import Kube
+from adapter.clients.prometheus import Prometheus
+from rules.errors import UnreadableError
+from rules.exporters import detect
+from rules.findings import Finding, State
+from rules.hpa.autoscaler import Autoscaler
+from rules.hpa.reading import Request
+from rules.hpa.report import explains
+from rules.metrics_apis import CUSTOM, EXTERNAL
+
+Document = Mapping[str, Any]
+T = TypeVar("T")
+
+_TTL = {"decision": 10.0, "metrics": 15.0, "adapter": 15.0, "numbers": 15.0, "replay": 900.0}
+"""Kind of answer -> seconds for which it is kept, and with it what it was requested for."""
+_OTHERS = 60.0
+"""The same for explanations, which send a dozen queries, and for doctor and exporters."""
+_MAX_ANSWERS = 200
+_MAX_EVENTS = 50
+_NUMBERS = {
+    "requests to Prometheus per minute": (
+        "sum(rate(gpu_metrics_adapter_prometheus_request_duration_seconds_count[5m])) * 60"
+    ),
+    "relists per minute": "sum(rate(gpu_metrics_adapter_relists_total[5m])) * 60",
+    "relists that failed per minute": (
+        'sum(rate(gpu_metrics_adapter_relists_total{outcome!="ok"}[5m])) * 60'
+    ),
+    "part of evaluations that were shared": (
+        'sum(rate(gpu_metrics_adapter_evaluations_total{result="shared"}[5m]))'
+        " / sum(rate(gpu_metrics_adapter_evaluations_total[5m]))"
+    ),
+    "part of lookups that a cache answered": (
+        "sum(rate(gpu_metrics_adapter_cache_hits_total[5m])) / (sum(rate("
+        "gpu_metrics_adapter_cache_hits_total[5m])) + sum(rate("
+        "gpu_metrics_adapter_cache_misses_total[5m])))"
+    ),
+}
+"""What is shown of the adapter's own metrics, if Prometheus scrapes them, and its query."""
+EXTERNAL_RESOURCE = "external"
+"""What stands for the resource in the address of an external metric."""
+_EVENTS = "/api/v1/namespaces/{}/events"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Installation:
+    """What doctor checks."""
+
+    kubeconfig: str | None
+    namespace: str
+    service: str
+    prometheus: settings.Prometheus | None
+
+
+class Reader:
+    """What is read of one cluster."""
+
+    def __init__(
+        self, kube: Kube, installation: Installation, prometheus: Prometheus | None
+    ) -> None:
+        self.autoscalers = seen.Autoscalers(kube)
+        self._kube = kube
+        self.client = Client(kube)
+        self._installation = installation
+        self.prometheus = prometheus
+        self._answers: SingleFlightCache[str, Any] = SingleFlightCache(
+            ttl=lambda key, _: _TTL.get(key.partition(" ")[0], _OTHERS), max_size=_MAX_ANSWERS
+        )
+
+    async def decision(self, namespace: str, name: str) -> Explained:
+        """Return the decision about an autoscaler, with its steps. Raises UnreadableError."""
+        return await self.cached(
+            f"decision {namespace}/{name}",
+            lambda: autoscaler.explain(self.client, namespace, name),
+        )
+
+    async def findings(self) -> tuple[Finding, ...]:
+        """Return the findings of doctor."""
+        place = self._installation
+        _, findings = await self.cached(
+            "doctor",
+            lambda: checks.examine(
+                place.kubeconfig,
+                service=place.service,
+                namespace=place.namespace,
+                prometheus=place.prometheus,
+            ),
+        )
+        return findings
+
+    async def exporters(self) -> detect.Report:
+        """Return the exporters in Prometheus. Raises UnreadableError."""
+        prometheus = self.needed_prometheus()
+        try:
+            return await self.cached("exporters", lambda: detection.report(prometheus))
+        except errors.BackendError as error:
+            raise UnreadableError(f"Prometheus did not answer: {error}") from error
+
+    def needed_prometheus(self) -> Prometheus:
+        """Return the client of Prometheus. Raises UnreadableError without a URL."""
+        if self.prometheus is None:
+            message = "the URL of Prometheus is not known. Start the console with --prometheus-url"
+            raise UnreadableError(message, status=404)
+        return self.prometheus
+
+    async def rows(self) -> tuple[Row, ...]:
+        """Return the autoscalers, errors first. Raises UnreadableError."""
+        try:
+            return await self.autoscalers.rows()
+        except errors.BackendError as error:
+            raise UnreadableError(f"autoscalers cannot be listed: {error}") from error
+
+    async def cached(self, key: str, load: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Return what `load` returned for this key; the first word of a key is its kind."""
+        value: T = await self._answers.get(key, load)
+        return value
+
+    async def metrics(self) -> list[Document]:
+        """Return each metric with its kinds of objects. Raises UnreadableError."""
+        return await self.cached("metrics", self._list_metrics)
+
+    async def _list_metrics(self) -> list[Document]:
+        kinds: dict[str, dict[str, bool]] = {}
+        problems = []
+        for api, resource in ((CUSTOM, ""), (EXTERNAL, EXTERNAL_RESOURCE)):
+            try:
+                version = await self.client.version() if api is CUSTOM else ""
+                listed = await self._kube.get(api.path(version))
+            except (UnreadableError, errors.BackendError) as error:
+                problems.append(str(error))
+                continue
+            for each in listed.get("resources") or ():
+                kind, _, metric = each["name"].rpartition("/")
+                kinds.setdefault(metric, {})[kind or resource] = bool(each["namespaced"])
+        if not kinds:
+            raise UnreadableError(problems[0] if problems else "no metric is listed")
+        return [
+            {"metric": metric, "objects": sorted(found), "namespaced": found}
+            for metric, found in sorted(kinds.items())
+        ]
+
+    async def pods(self) -> list[Document]:
+        """Return the pods of the adapter with their health checks. Raises UnreadableError."""
+        try:
+            return await self.cached("adapter", self._pods)
+        except errors.BackendError as error:
+            raise UnreadableError(f"the pods of the adapter cannot be read: {error}") from error
+
+    async def _pods(self) -> list[Document]:
+        installed = installation.Installed(
+            api=self._kube,
+            service=self._installation.service,
+            namespace=self._installation.namespace,
+            user="",
+        )
+        found = []
+        for pod in await installed.pods():
+            reply = await installation.readyz(installed, pod)
+            found.append(_pod(pod, reply.body.decode(errors="replace"), reply.status))
+        return found
+
+    async def numbers(self) -> list[Document]:
+        """Return the numbers of the adapter's own metrics, if Prometheus has them."""
+        return await self.cached("numbers", self._numbers)
+
+    async def _numbers(self) -> list[Document]:
+        if self.prometheus is None:
+            return [{"name": "numbers", "value": "not known without --prometheus-url"}]
+        found: list[Document] = []
+        for name, query in _NUMBERS.items():
+            try:
+                result = await self.prometheus.query(query)
+            except errors.BackendError as error:
+                return [{"name": "numbers", "value": str(error)}]
+            if result.samples and math.isfinite(value := result.samples[0].value):
+                found.append({"name": name, "value": f"{value:.4g}"})
+        return found or [{"name": "numbers", "value": "Prometheus does not scrape the adapter"}]
+
+    async def history(
+        self, hpa: Autoscaler, events: Iterable[Document]
+    ) -> tuple[Sequence[seen.Sample], str]:
+        """Return what is recorded elsewhere, then what was seen here, and a sentence about both."""
+        own = self.autoscalers.samples(f"{hpa.namespace}/{hpa.name}")
+        found, missing = await self._recorded(hpa)
+        source = "From kube-state-metrics"
+        if not found:
+            found, source = past.rescales(events), "Desired replicas from Events"
+        before = [each for each in found if not own or each.time < own[0].time]
+        here = "as seen since the console was started"
+        sentence = f"{source}, and {here}" if before else here.capitalize()
+        return [*before, *own], "; ".join(filter(None, (sentence, missing)))
+
+    async def _recorded(self, hpa: Autoscaler) -> tuple[Sequence[seen.Sample], str]:
+        """Return the history in Prometheus; what is missing if there is none."""
+        prometheus = self.prometheus
+        if prometheus is None:
+            return (), "--prometheus-url allows more"
+
+        async def load() -> Sequence[seen.Sample]:
+            query, now = past.query(hpa.namespace, hpa.name), time.time()
+            start = now - past.SECONDS
+            found = await prometheus.query_range(query, start, now, past.STEP)
+            return past.samples(hpa, found.content)
+
+        try:
+            samples = await self.cached(f"history {hpa.namespace}/{hpa.name}", load)
+        except errors.BackendError as error:
+            return (), f"Prometheus: {error}"
+        if not samples:
+            return (), "Prometheus has no series of kube-state-metrics about this autoscaler"
+        return samples, ""
+
+    async def queries(self, requests: Sequence[Request | None]) -> list[Document]:
+        """Return the queries of the metrics that the adapter explains."""
+        return await self.cached(f"queries {requests}", lambda: self._queries(requests))
+
+    async def _queries(self, requests: Sequence[Request | None]) -> list[Document]:
+        found: list[Document] = []
+        for request in requests:
+            if request is None or not explains(request):
+                continue
+            with contextlib.suppress(UnreadableError):
+                explained = await self.explanation(request)
+                metric = explained["request"]["metric"]
+                found += [{"metric": metric, **each} for each in explained["queries"]]
+        return found
+
+    async def explanation(self, request: Request) -> Document:
+        """Return the explanation of a metric. Raises UnreadableError."""
+        return await self.cached(f"explanation {request}", lambda: self.client.explanation(request))
+
+    async def events(self, hpa: Autoscaler) -> Sequence[Document]:
+        """Return the Events of an autoscaler, newest first; one that says why if there are none.
+
+        Those of a former autoscaler of the same name have another uid.
+        """
+        selector = f"involvedObject.kind=HorizontalPodAutoscaler,involvedObject.uid={hpa.uid}"
+        try:
+            listed = await self._kube.get(
+                _EVENTS.format(hpa.namespace), {"fieldSelector": selector, "limit": "500"}
+            )
+        except errors.BackendError as error:
+            return [_event({"reason": "Unreadable", "message": str(error), "type": "Warning"})]
+        found = [_event(each) for each in listed.get("items") or ()]
+        return sorted(found, key=lambda each: str(each["time"]), reverse=True)[:_MAX_EVENTS]
+
+
+def _event(document: Document) -> Document:
+    series = document.get("series") or {}
+    return {
+        "time": document.get("lastTimestamp")
+        or series.get("lastObservedTime")
+        or document.get("eventTime")
+        or "",
+        "type": document.get("type") or "",
+        "reason": document.get("reason") or "",
+        "count": document.get("count") or series.get("count") or 1,
+        "message": document.get("message") or "",
+    }
+
+
+def _pod(pod: Document, text: str, status: int) -> Document:
+    """Return what is shown of a pod of the adapter; `text` is its answer to /readyz?verbose."""
+    found = pod.get("status") or {}
+    containers = found.get("containerStatuses") or ()
+    states = {"[+]": State.OK, "[!]": State.WARNING, "[-]": State.FAILURE}
+    checks = [
+        {"state": states[line[:3]], "name": line[3:].split(" ", 1)[0], "text": line[3:]}
+        for line in text.splitlines()
+        if line[:3] in states
+    ]
+    unread = {"state": State.SKIPPED, "name": "readyz", "text": f"not read: status {status}"}
+    return {
+        "name": pod["metadata"]["name"],
+        "node": (pod.get("spec") or {}).get("nodeName") or "",
+        "phase": found.get("phase") or "",
+        "restarts": sum(each.get("restartCount") or 0 for each in containers),
+        "images": [each.get("image") or "" for each in containers],
+        "checks": checks or [unread],
+    }
