@@ -60,9 +60,9 @@ class _Replay(Group):
     maximum: int | None = flag(
         "max-replicas", FlagType(name="int", parse=_number), "Another maxReplicas."
     )
-    startup: tuple[float, ...] = flag(
+    startup: float | None = flag(
         "startup",
-        FlagType(name="duration", parse=lambda text: (duration().parse(text),) if text else ()),
+        FlagType(name="duration", parse=lambda text: duration().parse(text) if text else None),
         "Time until a new pod has a value; measured from the past if that is possible.",
     )
     step: float = flag(
@@ -146,7 +146,7 @@ def _wanted(options: _Replay) -> Wanted:
         behavior=None if options.behavior is None else _behavior(Path(options.behavior)),
         minimum=options.minimum,
         maximum=options.maximum,
-        startup=next(iter(options.startup), None),
+        startup=options.startup,
         step=options.step,
     )
 

@@ -14,12 +14,9 @@ from aiohttp import web
 
 from adapter.cli import program
 from rules.hpa.reading import Reply
-from tests.adapter.server.api.test_causes import EXTERNAL, RULES
 from tests.rules.hpa import test_reading
 from tests.rules.hpa.documents import pods_metric
 from tools.fakes import kubernetes
-from tools.presets import api
-from tools.real import prometheus
 
 CUSTOM, VERSION = test_reading.CUSTOM, "/v1beta2"
 METRIC = f"{CUSTOM}/v1beta2/namespaces/default/pods/*/util"
@@ -217,34 +214,3 @@ async def test_kubeconfig_is_found_as_by_kubectl(
     monkeypatch.setenv("KUBECONFIG", ":".join(map(str, files)))
 
     assert await asyncio.to_thread(program.main, ["explain", "default/pods/*", "util"]) == 1
-
-
-@pytest.mark.usefixtures("real_servers")
-async def test_the_text_fits_a_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Runs against a real adapter, which takes the place of the API server."""
-    config = tmp_path / "kubeconfig"
-    with prometheus.run(tmp_path) as server:
-        server.put('divided{ns="default",pod="bert-intent-detection-5b8f7c9d6-x2x9k"} 7')
-        pods = api.manifests(["default/bert-intent-detection-5b8f7c9d6-x2x9k"])
-        async with api.serving(tmp_path, server.url, pods, rules=RULES + EXTERNAL) as served:
-            cluster = {"server": served.url, "insecure-skip-tls-verify": True}
-            context = {"cluster": "adapter", "user": "nobody"}
-            config.write_text(
-                json.dumps(
-                    {
-                        "current-context": "c",
-                        "contexts": [{"name": "c", "context": context}],
-                        "clusters": [{"name": "adapter", "cluster": cluster}],
-                        "users": [{"name": "nobody", "user": {}}],
-                    }
-                )
-            )
-            codes = []
-            for where, metric in (("default/pods/*", "divided"), ("default/pods/a", "infinite")):
-                line = ["explain", where, metric, "-l", "", f"--kubeconfig={config}"]
-                codes.append(await asyncio.to_thread(program.main, line))
-
-    lines = capsys.readouterr().out.splitlines()
-    assert codes == [0, 1]
-    long = [each.split()[0] for each in lines if len(each) > 100]
-    assert set(long) <= {"promql", "VERDICT:"}

@@ -271,6 +271,8 @@ async def test_a_negative_external_metric_is_told_if_its_target_is_an_average(
 
     def change(now: float) -> None:
         bed.negative = now < 150
+        if now == 140:
+            assert bed.gauge == [("NegativeValue", 0.0) if average else ("", 1.0)]
 
     await bed.run(300, change)
 
@@ -283,16 +285,6 @@ async def test_a_negative_external_metric_is_told_if_its_target_is_an_average(
     assert lost[:2] == ("web", False)
     assert lost[2].startswith("External metric queue: NegativeValue: the external metric has a va")
     assert back == ("web", True, "External metric queue: there is a value again")
-
-
-async def test_the_gauge_names_a_negative_external_metric() -> None:
-    bed = Bed()
-    bed.index.put(questions.parse(hpa(external("queue", averageValue="1"))))
-    bed.answered, bed.negative = False, True
-
-    await bed.run(60)
-
-    assert bed.gauge == [("NegativeValue", 0.0)]
 
 
 async def test_what_nobody_requests_is_requested_here_once_a_minute() -> None:
