@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import functools
 import itertools
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
@@ -13,9 +14,8 @@ from typing import Any
 from multidict import CIMultiDict
 from prometheus_client import CollectorRegistry
 
-from adapter.server.api import discovery, groups, health, router
+from adapter.server.api import discovery, health, router
 from adapter.server.api.groups.backend import Backend, TeamRules
-from adapter.server.api.groups.group import AnyGroup
 from adapter.server.api.openapi import OpenApi
 from adapter.server.apimachinery import request_info
 from adapter.server.apimachinery.heads import Head
@@ -32,6 +32,7 @@ from rules.causes.reasons import Reason
 from rules.findings import Finding
 from rules.kinds import GroupResource, Kinds
 from rules.query import catalog as catalogs
+from rules.query import resource
 from rules.query.aggregate import ExternalValue, Value
 from rules.query.catalog import Catalog, Listing, Series
 from rules.query.plan import ExternalPlan, Plan
@@ -267,6 +268,15 @@ def catalog(
     return catalogs.build(rules, listings, kinds or Kinds.builtin())
 
 
+@functools.cache
+def _queries() -> ResourceQueries:
+    """Return queries, with which metrics.k8s.io is served."""
+    key = "{containerQuery: up, nodeQuery: up, resources: {template: <<.Resource>>}}"
+    rules = ruleset.load([("f.yaml", f"resourceRules: {{cpu: {key}, memory: {key}, window: 1m}}")])
+    assert rules.resource_rules is not None
+    return resource.compile(rules.resource_rules)
+
+
 def build_router(
     catalog: Catalog | None = None,
     objects: Objects | None = None,
@@ -285,39 +295,33 @@ def build_router(
         "collector": collector or CauseCollector(),
     }
     backend = Backend(
-        generation=generation(catalog or Catalog.empty(), resources),
+        generation=generation(catalog or Catalog.empty(), resources or _queries()),
         kinds=objects.kinds,
         team_rules=team_rules,
         **parts,
     )
-    return router_of(lambda: backend, served=lambda _: groups.GROUPS, **options)
+    return router_of(lambda: backend, **options)
 
 
 def router_of(
     backend: Callable[[], Backend],
     *,
-    served: Callable[[Generation], Sequence[AnyGroup]] = groups.served,
     port: int = 6443,
     live: Sequence[health.Check] = (),
     ready: Sequence[health.Check] = (),
     **options: Any,
 ) -> Serve:
     """Return the router of a server with this backend."""
-    documents = discovery.Discovery(
-        lambda: served(backend().generation),
-        lambda: backend().generation.catalog,
-        secure_port=port,
-    )
-    openapi = OpenApi(lambda: served(backend().generation))
+    documents = discovery.Discovery(secure_port=port)
     operator_endpoints = health.OperatorEndpoints(
         live=live,
         ready=ready,
         registry=CollectorRegistry(),
-        api_paths=(*documents.paths, *openapi.paths),
+        api_paths=(*documents.of(backend().generation).paths, *OpenApi.paths),
     )
     return router.build_router(
         discovery=documents,
-        openapi=openapi,
+        openapi=OpenApi(),
         operator_endpoints=operator_endpoints,
         backend=backend,
         **options,

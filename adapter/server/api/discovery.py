@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from aiohttp import hdrs
 
+from adapter.server.api import groups as api_groups
 from adapter.server.api.encoded_answers import EncodedAnswers
 from adapter.server.api.groups import external
 from adapter.server.api.groups.group import AnyGroup, Content, Resource
@@ -19,6 +20,7 @@ from adapter.server.apimachinery import encoding, negotiation
 from adapter.server.apimachinery.negotiation import Accepted, Transform
 from adapter.server.apimachinery.request_info import RequestInfo
 from adapter.server.apimachinery.responses import Answer
+from adapter.server.series.generation import Generation
 from rules.query.catalog import Catalog
 
 _ROOT = "/apis"
@@ -31,41 +33,76 @@ _NO_KIND = {"group": "", "version": "", "kind": ""}
 
 
 class Discovery:
-    """The discovery documents of the API groups that are served."""
+    """The discovery documents of each generation."""
 
     def __init__(
-        self,
-        groups: Callable[[], Sequence[AnyGroup]],
-        catalog: Callable[[], Catalog],
-        *,
-        secure_port: int,
-        elsewhere: Callable[[], tuple[str, ...]] = tuple,
+        self, *, secure_port: int, elsewhere: Callable[[], tuple[str, ...]] = tuple
     ) -> None:
-        self._groups = groups
-        self._catalog = catalog
         self._port = secure_port
         self._elsewhere = elsewhere
         """Returns the external metrics of another server."""
-        self._snapshot = _Snapshot((), Catalog.empty(), secure_port, ())
+        self._present: Documents | None = None
         self.encoded = EncodedAnswers()
         """With a thread of its own: discovery does not wait until large lists are encoded."""
+
+    def of(self, generation: Generation) -> Documents:
+        """Return the documents of a generation, the same object if they are the same."""
+        served, catalog = api_groups.served(generation), generation.catalog
+        elsewhere = self._elsewhere()
+        present = self._present
+        if (
+            present is None
+            or present.catalog is not catalog
+            or present.served != served
+            or present.elsewhere is not elsewhere
+        ):
+            present = self._present = Documents(
+                served, catalog, elsewhere, port=self._port, encoded=self.encoded
+            )
+        return present
+
+
+class Documents:
+    """The discovery documents of API groups and of their metrics."""
+
+    def __init__(
+        self,
+        served: Sequence[AnyGroup],
+        catalog: Catalog,
+        elsewhere: tuple[str, ...] = (),
+        *,
+        port: int,
+        encoded: EncodedAnswers,
+    ) -> None:
+        self.served = served
+        self.catalog = catalog
+        self.elsewhere = elsewhere
+        self._encoded = encoded
+        self._groups = {group.API.name: group for group in served}
+        self._static: dict[str, encoding.Document] = {_ROOT: _group_list(served, port)}
+        self._resource_lists: dict[str, tuple[AnyGroup, str]] = {}
+        for group in served:
+            document = {"kind": "APIGroup", "apiVersion": "v1", **_versions(group)}
+            self._static[f"/apis/{group.API.name}"] = document
+            for version in group.API.versions:
+                self._resource_lists[group.API.path(version)] = (group, version)
+        self._etag = ""
+        """The ETag of aggregated discovery, the same for each version; empty until requested."""
 
     @property
     def paths(self) -> Sequence[str]:
         """All paths with a discovery document."""
-        snapshot = self._current()
-        return (*snapshot.static, *snapshot.resource_lists)
+        return (*self._static, *self._resource_lists)
 
     def has(self, path: str) -> bool:
         """Return whether a path has a discovery document."""
-        snapshot = self._current()
-        return path in snapshot.static or path in snapshot.resource_lists
+        return path in self._static or path in self._resource_lists
 
     def group(self, path: str) -> AnyGroup | None:
         """Return the API group that a path belongs to; None if it belongs to none."""
         if not path.startswith("/apis/"):
             return None
-        return self._current().groups.get(path[len("/apis/") :].partition("/")[0])
+        return self._groups.get(path[len("/apis/") :].partition("/")[0])
 
     async def answer(self, info: RequestInfo, headers: Mapping[str, str]) -> Answer:
         """Return the document of one of `paths`. Raises ApiError (406).
@@ -78,81 +115,42 @@ class Discovery:
                 return await self._aggregated(
                     negotiation.with_layout(accepted, info, headers), headers
                 )
-        accepted = negotiation.of_request(info, headers)
-        return await self._encoded(self._current(), info.path, accepted)
+        return await self._encode(info.path, negotiation.of_request(info, headers))
 
     async def _aggregated(self, accepted: Accepted, request_headers: Mapping[str, str]) -> Answer:
         """Return an APIGroupDiscoveryList, or 304 if the client has it."""
-        snapshot = self._current()
-        if not snapshot.etag:
+        if not self._etag:
             plain = Accepted(encoding=encoding.JSON, transform=_AGGREGATED[0])
-            body = (await self._encoded(snapshot, _ROOT, plain)).body
-            snapshot.etag = f'"{hashlib.sha512(body).hexdigest().upper()}"'
+            body = (await self._encode(_ROOT, plain)).body
+            self._etag = f'"{hashlib.sha512(body).hexdigest().upper()}"'
         headers: dict[str, str] = {
-            hdrs.ETAG: snapshot.etag,
+            hdrs.ETAG: self._etag,
             hdrs.VARY: hdrs.ACCEPT,
             hdrs.CACHE_CONTROL: "public",
         }
-        if request_headers.get(hdrs.IF_NONE_MATCH) == snapshot.etag:
+        if request_headers.get(hdrs.IF_NONE_MATCH) == self._etag:
             return Answer(status=304, body=b"", content_type="", headers=headers)
         kind, group, version = accepted.transform
         content_type = f"{accepted.encoding};g={group};v={version};as={kind}"
-        encoded = await self._encoded(snapshot, _ROOT, accepted)
+        encoded = await self._encode(_ROOT, accepted)
         return replace(encoded, content_type=content_type, headers=headers)
 
-    def _current(self) -> _Snapshot:
-        groups, catalog, elsewhere = self._groups(), self._catalog(), self._elsewhere()
-        present = self._snapshot
-        if (
-            present.catalog is not catalog
-            or present.served != groups
-            or present.elsewhere is not elsewhere
-        ):
-            self._snapshot = _Snapshot(groups, catalog, self._port, elsewhere)
-        return self._snapshot
-
-    async def _encoded(self, snapshot: _Snapshot, path: str, accepted: Accepted) -> Answer:
-        catalog = snapshot.catalog
-        is_list = accepted.transform.version or path in snapshot.resource_lists
+    async def _encode(self, path: str, accepted: Accepted) -> Answer:
+        is_list = accepted.transform.version or path in self._resource_lists
         content = Content(
-            sources=(snapshot,),
-            items=len(catalog.entries) + len(catalog.external) if is_list else 1,
-            build=lambda form: snapshot.document(path, form.version),
+            sources=(self,),
+            items=len(self.catalog.entries) + len(self.catalog.external) if is_list else 1,
+            build=lambda form: self._document(path, form.version),
         )
-        return await self.encoded.encode((path,), content, accepted)
+        return await self._encoded.encode((path,), content, accepted)
 
-
-class _Snapshot:
-    """The groups and the metrics that the documents follow from."""
-
-    def __init__(
-        self,
-        served: Sequence[AnyGroup],
-        catalog: Catalog,
-        port: int,
-        elsewhere: tuple[str, ...],
-    ) -> None:
-        self.served = served
-        self.elsewhere = elsewhere
-        self.groups = {group.API.name: group for group in served}
-        self.catalog = catalog
-        self.static: dict[str, encoding.Document] = {_ROOT: _group_list(served, port)}
-        self.resource_lists: dict[str, tuple[AnyGroup, str]] = {}
-        for group in served:
-            document = {"kind": "APIGroup", "apiVersion": "v1", **_versions(group)}
-            self.static[f"/apis/{group.API.name}"] = document
-            for version in group.API.versions:
-                self.resource_lists[group.API.path(version)] = (group, version)
-        self.etag = ""
-        """The ETag of aggregated discovery, the same for each version; empty until requested."""
-
-    def document(self, path: str, aggregated: str) -> encoding.Document:
+    def _document(self, path: str, aggregated: str) -> encoding.Document:
         """Build a document, in version `aggregated` of aggregated discovery if that is set."""
         if aggregated:
             return _group_discovery_list(self.served, aggregated, self._resources)
-        if path in self.static:
-            return self.static[path]
-        group, version = self.resource_lists[path]
+        if path in self._static:
+            return self._static[path]
+        group, version = self._resource_lists[path]
         return _resource_list(group, version, self._resources(group))
 
     def _resources(self, group: AnyGroup) -> list[Resource]:

@@ -18,7 +18,7 @@ import functools
 import hashlib
 import importlib.resources
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -43,15 +43,16 @@ class OpenApi:
     paths: Sequence[str] = (_V2, _V3, _BELOW_V3)
     """Entries of the paths index."""
 
-    def __init__(self, groups: Callable[[], Sequence[AnyGroup]]) -> None:
-        self._groups = groups
+    def __init__(self) -> None:
         self._documents = functools.lru_cache(maxsize=1)(_Documents)
 
-    def answer(self, request: Request, info: RequestInfo) -> Answer | None:
+    def answer(
+        self, request: Request, info: RequestInfo, served: Sequence[AnyGroup]
+    ) -> Answer | None:
         """Return the answer, or None if the path is not one of `paths`."""
         if info.path not in {_V2, _V3} and not info.path.startswith(_BELOW_V3):
             return None
-        return self._documents(tuple(self._groups())).answer(request, info)
+        return self._documents(tuple(served)).answer(request, info)
 
 
 class _Documents:

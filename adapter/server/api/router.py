@@ -63,18 +63,21 @@ def build_router(
 
     async def handle(request: Request, head: Head) -> Answer:
         present = backend()
+        documents = discovery.of(present.generation)
         info = custom.to_object_scope(head.info, present.kinds)
         caller = EVERYBODY if guard is None else await guard(request, head, info)
         with caller.slot:
-            group = discovery.group(info.path)
+            group = documents.group(info.path)
             if info.path == "/version" or info.path.startswith("/version/"):
                 _check(request, found=info.path == "/version", produced=(encoding.JSON,))
                 return health.version()
             if group is None and info.path not in {"/apis", "/apis/"}:
-                return openapi.answer(request, info) or await operator_endpoints.answer(info)
-            if discovery.has(info.path):
+                return openapi.answer(
+                    request, info, documents.served
+                ) or await operator_endpoints.answer(info)
+            if documents.has(info.path):
                 _check(request, found=True, produced=encoding.PRODUCED)
-                return await discovery.answer(info, request.headers)
+                return await documents.answer(info, request.headers)
             if group is None:
                 raise errors.no_route()
             return await route(group, request, head, info, caller, present.of(info.namespace))

@@ -42,7 +42,7 @@ def start(
 
     async def ask(info: RequestInfo) -> None:
         present, loop = backend(), asyncio.get_running_loop()
-        group = discovery.group(info.path)
+        group = discovery.of(present.generation).group(info.path)
         if group is None:
             return
         info = custom.to_object_scope(info, present.kinds)
@@ -55,7 +55,7 @@ def start(
         """Return whether a group is ours: external metrics without a rule are another server's."""
         if group == EXTERNAL.name:
             return bool(backend().of(namespace).generation.ruleset.external)
-        return discovery.group(f"/apis/{group}") is not None
+        return discovery.of(backend().generation).group(f"/apis/{group}") is not None
 
     content: Content[SharedIndex[questions.Watched]] = Content(
         index=functools.partial(SharedIndex, limits.hpa_metrics_all),

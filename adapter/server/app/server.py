@@ -21,7 +21,6 @@ from adapter.server.api.discovery import Discovery
 from adapter.server.api.encoded_answers import EncodedAnswers
 from adapter.server.api.explain import Explainer
 from adapter.server.api.groups.backend import Backend, Questions
-from adapter.server.api.groups.group import AnyGroup
 from adapter.server.api.openapi import OpenApi
 from adapter.server.api.outcomes import Outcomes
 from adapter.server.apimachinery.heads import Heads
@@ -64,22 +63,16 @@ async def running(settings: Settings) -> AsyncIterator[str]:
         rules.follow(host, values.adopt)
         other = await fallback.connect(host, watched)
         backend = _backend(host, values, objects, other, team_rules)
-
-        def groups() -> tuple[AnyGroup, ...]:
-            return api_groups.served(values.relist.generation)
-
         discovery = Discovery(
-            groups,
-            lambda: values.relist.generation.catalog,
             secure_port=settings.serving.port,
             elsewhere=lambda: other.listed if other else (),
         )
         host.lookups.add("discovery", discovery.encoded.cache)
         outcomes = Outcomes()
-        secured = await security.connect(host, groups())
+        secured = await security.connect(host, api_groups.served(values.relist.generation))
         autoscaling.start(host, watched, outcomes, discovery, backend)
         closing = asyncio.Event()
-        handler = _api(host, backend, discovery, OpenApi(groups), outcomes, secured, closing)
+        handler = _api(host, backend, discovery, outcomes, secured, closing)
         if team_rules is not None:
             team_rules.start(host, rules.rules.request)
         url = _listen(host, handler, secured.context)
@@ -129,7 +122,6 @@ def _api(
     host: Host,
     backend: Callable[[], Backend],
     discovery: Discovery,
-    openapi: OpenApi,
     outcomes: Outcomes,
     secured: Security,
     closing: asyncio.Event,
@@ -144,7 +136,7 @@ def _api(
         live=(live,),
         ready=(live, *host.checks),
         registry=host.registry,
-        api_paths=(*discovery.paths, *openapi.paths),
+        api_paths=(*discovery.of(backend().generation).paths, *OpenApi.paths),
     )
     host.start("health", operator_endpoints.run())
     heads, encoded = Heads(), EncodedAnswers()
@@ -152,7 +144,7 @@ def _api(
     host.lookups.add("answers", encoded.cache)
     return router.build_router(
         discovery=discovery,
-        openapi=openapi,
+        openapi=OpenApi(),
         operator_endpoints=operator_endpoints,
         backend=backend,
         guard=secured.guard,

@@ -6,6 +6,7 @@ The plain documents are those that tests/parity has recorded of the original.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import gzip
 import hashlib
 import json
@@ -14,6 +15,7 @@ from types import SimpleNamespace
 import pytest
 
 from adapter.server.api import discovery, encoded_answers
+from adapter.server.api.encoded_answers import EncodedAnswers
 from adapter.server.api.groups import custom, external
 from adapter.server.api.groups.group import Resource
 from adapter.server.apimachinery import encoding, request_info
@@ -201,46 +203,51 @@ def resource(name: str, *, namespaced: bool = True) -> Resource:
     return Resource(name=name, namespaced=namespaced, kind="Values")
 
 
-async def answer(served: discovery.Discovery, **headers: str):
+def documents(*served: object, of: Catalog | None = None) -> discovery.Documents:
+    catalog = of or Catalog.empty()
+    return discovery.Documents(served, catalog, port=6443, encoded=EncodedAnswers())
+
+
+async def answer(served: discovery.Documents, **headers: str):
     return await served.answer(request_info.parse("/apis"), {"Accept": V2, **headers})
 
 
-async def resources(served: discovery.Discovery):
+async def resources(served: discovery.Documents):
     return json.loads((await answer(served)).body)["items"][0]["versions"][0]["resources"]
 
 
 async def test_a_document_is_encoded_once_per_catalog_and_gets_a_new_etag():
-    current = SimpleNamespace(catalog=catalog("a"))
-    served = discovery.Discovery(lambda: (custom,), lambda: current.catalog, secure_port=6443)
-    first, listed = await answer(served), await body(served)
+    served = discovery.Discovery(secure_port=6443)
+    generation = wired.generation(catalog("a"))
+    first, listed = await answer(served.of(generation)), await body(served.of(generation))
 
-    assert (await answer(served)).body is first.body
-    assert await body(served) is listed
-    assert await body(served, "pretty=1") != listed
+    again = served.of(dataclasses.replace(generation, statuses={}))
+    assert (await answer(again)).body is first.body
+    assert await body(again) is listed
+    assert await body(again, "pretty=1") != listed
 
-    current.catalog = catalog("b")
-    second = await answer(served, **{"If-None-Match": first.headers["Etag"]})
+    new = served.of(wired.generation(catalog("b")))
+    second = await answer(new, **{"If-None-Match": first.headers["Etag"]})
     assert second.status == 200
     assert second.headers["Etag"] != first.headers["Etag"]
-    assert b"pods/b" in await body(served)
+    assert b"pods/b" in await body(new)
 
 
-async def body(served: discovery.Discovery, query: str = "") -> bytes:
+async def body(served: discovery.Documents, query: str = "") -> bytes:
     info = request_info.parse("/apis/custom.metrics.k8s.io/v1beta1", query)
     return (await served.answer(info, {})).body
 
 
 async def test_a_document_of_an_old_catalog_is_not_kept(monkeypatch):
     monkeypatch.setattr(encoded_answers, "_MAX_ON_LOOP", dict.fromkeys(encoding.PRODUCED, 0))
-    current = SimpleNamespace(catalog=catalog("a"))
-    served = discovery.Discovery(lambda: (custom,), lambda: current.catalog, secure_port=6443)
-    old = asyncio.create_task(body(served))
+    served = discovery.Discovery(secure_port=6443)
+    old = asyncio.create_task(body(served.of(wired.generation(catalog("a")))))
     await asyncio.sleep(0)
-    current.catalog = catalog("c")
+    new = served.of(wired.generation(catalog("c")))
 
-    assert b"pods/c" in await body(served)
+    assert b"pods/c" in await body(new)
     assert b"pods/a" in await old
-    assert b"pods/c" in await body(served)
+    assert b"pods/c" in await body(new)
 
 
 @pytest.mark.parametrize(
@@ -256,14 +263,14 @@ async def test_a_document_of_an_old_catalog_is_not_kept(monkeypatch):
     ],
 )
 def test_a_path_belongs_to_the_group_that_it_names(path, belongs):
-    served = discovery.Discovery(lambda: (custom,), Catalog.empty, secure_port=6443)
+    served = documents(custom)
 
     assert (served.group(path) is custom) is belongs
 
 
 async def test_a_resource_without_subresources_has_kind_and_verbs():
     only = group(resource("queue_len"))
-    served = discovery.Discovery(lambda: (only,), Catalog.empty, secure_port=6443)
+    served = documents(only)
 
     assert await resources(served) == [
         {
@@ -284,7 +291,7 @@ async def test_a_resource_is_listed_once_with_one_scope_and_all_subresources():
     only = group(
         resource("a/x", namespaced=False), resource("a/y"), resource("a"), resource("a/z/z")
     )
-    served = discovery.Discovery(lambda: (only,), Catalog.empty, secure_port=6443)
+    served = documents(only)
 
     (listed,) = await resources(served)
 
@@ -293,7 +300,7 @@ async def test_a_resource_is_listed_once_with_one_scope_and_all_subresources():
 
 
 async def test_a_group_without_resources_is_listed_as_current():
-    served = discovery.Discovery(lambda: (group(),), Catalog.empty, secure_port=6443)
+    served = documents(group())
 
     assert json.loads((await answer(served)).body)["items"] == [
         {

@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry
 from adapter import errors, telemetry
 from adapter.clients.prometheus_result import QueryResult, Reduce
 from adapter.server.api.groups.backend import Backend, Questions
+from adapter.server.auth.caller import EVERYBODY, Caller
 from adapter.server.causes.collector import CauseCollector
 from adapter.server.causes.evidence import Probes
 from adapter.server.evaluation.evaluation import Evaluation
@@ -89,6 +90,8 @@ class Parts:
         )
         pods = {(PODS, "default"): {"p": {}}}
         questions, objects = Questions(), wired.Objects(self.kinds, pods)
+        self.during_review: ruleset.RuleSet | None = None
+        """Rules that are adopted while the request is authorized."""
         self.handler = wired.router_of(
             lambda: Backend(
                 generation=self.relist.generation,
@@ -97,8 +100,14 @@ class Parts:
                 evaluation=self.evaluation,
                 collector=self.collector,
                 questions=questions,
-            )
+            ),
+            guard=self.authorize,
         )
+
+    async def authorize(self, *_: object) -> Caller:
+        if self.during_review is not None:
+            await self.adopt(self.during_review)
+        return EVERYBODY
 
     async def adopt(self, rules: ruleset.RuleSet) -> None:
         await self.relist.adopt(rules)
@@ -157,3 +166,14 @@ async def test_served_groups_follow_the_rules(parts):
 
         assert (await wired.fetch(port, USAGE)).status == 404
         assert (await wired.fetch(port, "/openapi/v3")).body == before
+
+
+@pytest.mark.parametrize(("before", "after", "status"), [(OLD, NEW, 404), (NEW, OLD, 200)])
+async def test_a_request_is_answered_by_the_generation_that_it_began_with(
+    parts, before, after, status
+):
+    await parts.adopt(before)
+    parts.during_review = after
+
+    async with wired.listening(parts.handler) as port:
+        assert (await wired.fetch(port, USAGE)).status == status

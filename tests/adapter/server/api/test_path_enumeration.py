@@ -14,6 +14,7 @@ import hypothesis
 
 from adapter.errors import ApiError
 from adapter.server.api import discovery, groups
+from adapter.server.api.encoded_answers import EncodedAnswers
 from adapter.server.api.groups import custom, external
 from adapter.server.api.groups.backend import Backend
 from adapter.server.api.groups.group import answer
@@ -183,8 +184,8 @@ def test_what_is_read_is_what_was_reviewed():
     while math.gcd(step, total) > 1:  # otherwise the sample would leave out some segments
         step -= 1
     reads = Reads()
-    served = discovery.Discovery(lambda: groups.GROUPS, lambda: reads.catalog, secure_port=6443)
-    documents = {*served.paths, *OpenApi(lambda: groups.GROUPS).paths}
+    served = discovery.Documents(groups.GROUPS, reads.catalog, port=6443, encoded=EncodedAnswers())
+    documents = {*served.paths, *OpenApi.paths}
     enumerated = answered = 0
     for index in range(0, total, step):
         path, method, query = at(index)
