@@ -1,4 +1,7 @@
-"""The manifests agree with the program: flags, names and permissions."""
+"""The manifests agree with the program: flags, names and permissions.
+
+What they share with the chart is held by its golden renderings and `chart/test_same_facts.py`.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +11,12 @@ import logging
 import os
 import re
 import subprocess
-import urllib.parse
 from pathlib import Path
 
 import pytest
 import yaml
 
-from adapter import __version__, settings
+from adapter import settings
 from adapter.clients.kubernetes import Kube
 from adapter.clients.own_rights import AUTHENTICATION_CONFIG as CLIENT_CAS
 from adapter.server.tls import serving_certificate
@@ -186,43 +188,6 @@ def test_the_rules_file_is_mounted_where_it_is_read(base):
     assert name in base.one("ConfigMap")["data"]
 
 
-def test_the_image_has_the_version_of_the_program(base):
-    assert base.container["image"].rpartition(":")[2] == __version__
-
-
-def test_two_hardened_replicas_are_updated_without_an_outage(base):
-    spec = base.one("Deployment")["spec"]
-    assert spec["replicas"] == 2
-    assert spec["strategy"]["rollingUpdate"]["maxUnavailable"] == 0
-    assert base.pod["securityContext"]["runAsNonRoot"] is True
-    assert base.pod["securityContext"]["runAsUser"] > 0
-    assert base.pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
-    assert base.container["securityContext"] == {
-        "allowPrivilegeEscalation": False,
-        "readOnlyRootFilesystem": True,
-        "capabilities": {"drop": ["ALL"]},
-    }
-    assert {"cpu", "memory"} <= set(base.container["resources"]["requests"])
-    assert "memory" in base.container["resources"]["limits"]
-    # The server writes its certificate to a temporary file for OpenSSL.
-    assert "/tmp" in [each["mountPath"] for each in base.container["volumeMounts"]]
-
-
-def test_the_probes_use_the_health_endpoints_on_the_https_port(base):
-    probes = {
-        name: (base.container[name]["httpGet"]["path"], base.container[name]["httpGet"]["scheme"])
-        for name in ("startupProbe", "livenessProbe", "readinessProbe")
-    }
-
-    assert probes == {
-        "startupProbe": ("/livez", "HTTPS"),
-        "livenessProbe": ("/livez", "HTTPS"),
-        "readinessProbe": ("/readyz", "HTTPS"),
-    }
-    (port,) = base.container["ports"]
-    assert {base.container[name]["httpGet"]["port"] for name in probes} == {port["name"]}
-
-
 def test_the_grace_period_covers_the_shutdown_delay_and_a_request(base):
     (delay,) = [each for each in base.container["args"] if each.startswith("--shutdown-delay=")]
 
@@ -253,12 +218,6 @@ def test_every_served_version_has_an_apiservice(base, external_metrics, resource
     assert registered(resource_metrics) == {*custom_metrics, "v1beta1.metrics.k8s.io"}
 
 
-def test_the_component_of_resource_metrics_adds_their_rules(base, resource_metrics):
-    preset = "--preset=resource-metrics"
-
-    assert resource_metrics.container["args"] == [*base.container["args"], preset]
-
-
 def test_whoever_may_view_pods_may_view_their_usage(resource_metrics):
     role = resource_metrics.by_name["ClusterRole", "gpu-metrics-adapter:usage-reader"]
 
@@ -267,16 +226,6 @@ def test_whoever_may_view_pods_may_view_their_usage(resource_metrics):
     }
     (rule,) = role["rules"]
     assert (rule["apiGroups"], rule["resources"]) == (["metrics.k8s.io"], ["nodes", "pods"])
-
-
-def test_the_apiservices_verify_the_certificate_of_the_service(built):
-    for each in built.of("APIService"):
-        spec = each["spec"]
-        assert each["metadata"]["name"] == f"{spec['version']}.{spec['group']}"
-        assert "insecureSkipTLSVerify" not in spec
-        assert "caBundle" not in spec
-        (port,) = built.one("Service")["spec"]["ports"]
-        assert spec["service"] == {"name": NAME, "namespace": NAMESPACE, "port": port["port"]}
 
 
 def test_every_reference_has_a_target(built):
@@ -318,18 +267,6 @@ def test_the_settings_of_authentication_may_be_followed(built):
         what = (verb, "", "configmaps")
         assert built.allows(*what, namespace=CLIENT_CAS.namespace, name=CLIENT_CAS.name)
         assert not built.allows(*what, namespace=CLIENT_CAS.namespace, name="coredns")
-
-
-def test_objects_may_be_listed_and_watched_in_all_namespaces(built):
-    for group, resource in (
-        ("", "pods"),
-        ("", "nodes"),
-        ("", "namespaces"),
-        ("apps", "deployments"),
-        ("batch", "jobs"),
-    ):
-        for verb in ("list", "watch"):
-            assert built.allows(verb, group, resource, namespace="team-a")
 
 
 def test_the_autoscaler_may_read_every_metric(base):
@@ -434,11 +371,6 @@ def test_with_cert_manager_the_certificate_comes_from_its_secret(cert_manager):
         assert injected == f"{NAMESPACE}/{certificate['metadata']['name']}"
 
 
-def test_with_cert_manager_there_is_no_secret_and_no_access_to_secrets(cert_manager):
-    assert cert_manager.of("Secret") == []
-    assert not any("secrets" in rule["resources"] for _, rule in cert_manager.grants)
-
-
 @pytest.mark.parametrize("folder", ["base", "external_metrics"])
 def test_the_secret_has_only_a_name(real_servers, request, folder):
     """What a manifest contains, `kubectl apply` resets."""
@@ -498,25 +430,6 @@ def test_the_network_policy_lets_requests_reach_the_serving_port_only(network_po
 
     assert policy["podSelector"]["matchLabels"].items() <= labels.items()
     assert policy["ingress"] == [{"ports": [{"port": port["name"], "protocol": "TCP"}]}]
-
-
-def test_the_network_policy_allows_only_connections_that_the_adapter_needs(network_policy):
-    policy = policy_of(network_policy)
-    url = urllib.parse.urlsplit(network_policy.one("ConfigMap")["data"]["PROMETHEUS_URL"])
-    _, namespace, _ = url.hostname.split(".")
-    prometheus, dns, api_server = policy["egress"]
-
-    def peers(namespace):
-        labels = {"kubernetes.io/metadata.name": namespace}
-        return [{"namespaceSelector": {"matchLabels": labels}}]
-
-    assert set(policy["policyTypes"]) == {"Ingress", "Egress"}
-    assert prometheus == {"to": peers(namespace), "ports": [{"port": url.port, "protocol": "TCP"}]}
-    assert dns == {
-        "to": peers("kube-system"),
-        "ports": [{"port": 53, "protocol": each} for each in ("UDP", "TCP")],
-    }
-    assert api_server == {"ports": [{"port": each, "protocol": "TCP"} for each in (443, 6443)]}
 
 
 def test_the_documented_overlay_restricts_the_network_policy(programs, tmp_path):

@@ -430,12 +430,6 @@ def test_the_values_may_lack_what_the_original_lacks():
     assert template(without) == template()
 
 
-def test_the_port_of_the_service_is_that_of_the_api_services():
-    documents = template({"service": {"port": 8443}})
-
-    assert {each["service"]["port"] for each in api_services(documents).values()} == {8443}
-
-
 def test_unknown_keys_are_warnings():
     assert warnings(
         {"loglevel": 6, "prometheus": {"uri": "x"}, "nodeSelector": {"any": "key"}}
