@@ -1,11 +1,16 @@
-"""Charts as numbers for SVG: lines, ticks and a text that says the same. Pure."""
+"""Charts of an autoscaler as numbers for SVG: lines, ticks and a text that says the same. Pure."""
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+
+from adapter.cli.console.autoscalers import Sample
+from rules.hpa.autoscaler import Autoscaler
+from rules.hpa.replay_report import Replay
 
 Points = Sequence[tuple[float, float | None]]
 """Time in Unix seconds, oldest first, and value; None where it is not known."""
@@ -30,6 +35,43 @@ class Chart:
     """Position and text of each time."""
     summary: str
     """What a reader who does not see the chart should know."""
+
+
+def of_samples(hpa: Autoscaler, samples: Sequence[Sample]) -> list[Chart]:
+    """Return a chart of each metric with its target, and one of replicas."""
+    found = []
+    for index, metric in enumerate(hpa.metrics):
+        unit = 1.0 if metric.target == "Utilization" else 1000.0
+        known = [each for each in samples if index < len(each.values)]
+        target = [(each.time, metric.value / unit) for each in known]
+        points = [
+            (each.time, None if (value := each.values[index]) is None else value / unit)
+            for each in known
+        ]
+        found.append(draw(str(metric), {"target": target, "value": points}))
+    replicas: dict[str, Points] = {
+        "wanted": [(each.time, each.wanted) for each in samples],
+        "present": [(each.time, each.present) for each in samples],
+    }
+    found.append(draw("Replicas", replicas, steps=True))
+    return [each for each in found if each is not None]
+
+
+def of_replay(replayed: Replay) -> list[Chart]:
+    """Return a chart of each metric with its target, and one of the replicas of each variant."""
+    times = [each.time for each in replayed.history]
+    found = []
+    for index, metric in enumerate(replayed.hpa.metrics):
+        unit = 1.0 if metric.target == "Utilization" else 1000.0
+        values = [each.readings[index].value for each in replayed.history]
+        ends = [(times[0], metric.value / unit), (times[-1], metric.value / unit)]
+        lines = {"target": ends, "value": _thinned(times, values)}
+        found.append(draw(f"{metric}, as it was", lines))
+    was, *others = replayed.results
+    for other in others:
+        replicas = {each.title: _thinned(times, each.replicas) for each in (was, other)}
+        found.append(draw(f"Replicas: {other.title}", replicas, steps=True))
+    return [each for each in found if each is not None]
 
 
 def draw(title: str, series: Mapping[str, Points], *, steps: bool = False) -> Chart | None:
@@ -106,3 +148,14 @@ def _described(label: str, points: Points) -> str:
     if min(values) == max(values):
         return f"{label}: {values[-1]:.6g}"
     return f"{label}: {min(values):.6g} to {max(values):.6g}, now {values[-1]:.6g}"
+
+
+def _thinned(times: Sequence[float], values: Sequence[float | None]) -> Points:
+    """Return at most as many points as a chart has pixels: of each part the highest."""
+    width = min(WIDTH, len(values))
+    edges = [len(values) * index // width for index in range(width + 1)]
+    points: list[tuple[float, float | None]] = []
+    for begin, end in itertools.pairwise(edges):
+        known = [each for each in values[begin:end] if each is not None]
+        points.append((times[begin], max(known, default=None)))
+    return points

@@ -1,16 +1,14 @@
-"""History of one autoscaler: from kube-state-metrics or Events, and as charts. Pure."""
+"""History of one autoscaler: from kube-state-metrics or Events. Pure."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
-from adapter.cli.console import chart
 from adapter.cli.console.autoscalers import Sample
-from adapter.cli.console.chart import Chart, Points
 from adapter.cli.doctor import history
 from adapter.clients.prometheus_result import Range
 from rules.hpa.autoscaler import Autoscaler
@@ -72,23 +70,3 @@ def rescales(events: Iterable[Mapping[str, Any]]) -> list[Sample]:
     ]
     since = max((time for time, _, repeated in found if repeated), default=0.0)
     return [Sample(time, None, size, ()) for time, size, _ in sorted(found) if time >= since]
-
-
-def charts(hpa: Autoscaler, samples: Sequence[Sample]) -> list[Chart]:
-    """Return a chart of each metric with its target, and one of replicas."""
-    found = []
-    for index, metric in enumerate(hpa.metrics):
-        unit = 1.0 if metric.target == "Utilization" else 1000.0
-        known = [each for each in samples if index < len(each.values)]
-        target = [(each.time, metric.value / unit) for each in known]
-        points = [
-            (each.time, None if (value := each.values[index]) is None else value / unit)
-            for each in known
-        ]
-        found.append(chart.draw(str(metric), {"target": target, "value": points}))
-    replicas: dict[str, Points] = {
-        "wanted": [(each.time, each.wanted) for each in samples],
-        "present": [(each.time, each.present) for each in samples],
-    }
-    found.append(chart.draw("Replicas", replicas, steps=True))
-    return [each for each in found if each is not None]

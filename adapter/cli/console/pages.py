@@ -13,9 +13,9 @@ import jinja2
 import markupsafe
 from aiohttp import web
 
-from adapter.cli.console import autoscalers, replays
+from adapter.cli.console import autoscalers
 from adapter.cli.console.guard import Guard, Handler
-from adapter.cli.console.views import Query, View, Views
+from adapter.cli.console.views import Query, View, Views, replay_variables
 from rules.errors import UnreadableError
 from rules.hpa import replay_report
 from rules.hpa.replay_report import Replay
@@ -26,6 +26,7 @@ _SUFFIX = r"(?:\.(?:html|json|txt))?"
 _SUFFIXES = (".html", ".json", ".txt")
 _MAX_KEY = 400
 """Characters of a namespace and a name."""
+_PARAMETERS = ("search", "namespace", "since", "target")
 _NAV = (
     ("autoscalers", "Autoscalers"),
     ("metrics", "Metrics"),
@@ -73,7 +74,7 @@ def replay_file(replayed: Replay) -> str:
         .render(
             style=markupsafe.Markup(style),  # noqa: S704 - it is ours, no text to escape
             **replay_report.document(replayed),
-            **replays.variables(replayed),
+            **replay_variables(replayed),
         )
     )
 
@@ -113,10 +114,7 @@ class _Pages:
         async def handle(request: web.Request) -> web.Response:
             parts = [request.match_info[each] for each in names]
             query = Query(
-                search=request.query.get("search", "")[:_MAX_KEY],
-                namespace=request.query.get("namespace", "")[:_MAX_KEY],
-                since=request.query.get("since", "")[:_MAX_KEY],
-                target=request.query.get("target", "")[:_MAX_KEY],
+                **{each: request.query.get(each, "")[:_MAX_KEY] for each in _PARAMETERS},
                 visible=_visible(request),
             )
             try:

@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 
 from adapter.cli.console import autoscalers as seen
-from adapter.cli.console import history, replays
+from adapter.cli.console import chart
 from adapter.cli.console.reader import EXTERNAL_RESOURCE, Reader
 from adapter.cli.doctor import replay, report
 from rules.causes import explanation_text
@@ -116,7 +116,7 @@ class Views:
             ],
             more={
                 "steps": list(explained.lines())[:-1],
-                "charts": history.charts(hpa, samples),
+                "charts": chart.of_samples(hpa, samples),
                 "replays": self.reader.prometheus is not None,
                 "queries": queries,
             },
@@ -140,7 +140,7 @@ class Views:
                 document=replay_report.document(found),
                 lines=list(replay_report.lines(found)),
                 more={
-                    **replays.variables(found),
+                    **replay_variables(found),
                     "since": query.since or _DAY,
                     "target": ",".join(targets),
                 },
@@ -243,6 +243,15 @@ class Views:
                 *(f"{each['state']:<8}{each['name']}: {each['text']}" for each in checks),
             ],
         )
+
+
+def replay_variables(replayed: replay_report.Replay) -> Document:
+    """Return what the page of a replay shows beside the document."""
+    return {
+        "columns": replay_report.COLUMNS,
+        "rows": [(each.title, replay_report.cells(each)) for each in replayed.results],
+        "charts": chart.of_replay(replayed),
+    }
 
 
 def _event_line(event: Document) -> str:
