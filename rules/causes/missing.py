@@ -15,6 +15,7 @@ from rules.causes.inventory import NEVER_LISTED, Inventory
 from rules.causes.reasons import Reason
 from rules.causes.wording import printable
 from rules.errors import AmbiguousSampleError, PlanError
+from rules.exporters import generations
 from rules.exporters.generations import Generation
 from rules.findings import Finding, State
 from rules.kinds import NAMESPACES, PODS, WORKLOADS, GroupResource, Kinds
@@ -383,7 +384,7 @@ def other_exporter(rule: CompiledRule, found: Generation, presets: Sequence[str]
         Reason.OTHER_EXPORTER,
         f"Prometheus now has no series {wording.code(rule.config.series_query)}, which "
         f"{rule.config.where} reads, but has those of {found.title}",
-        f"use {flags} instead" if presets else found.advice,
+        f"use {flags} instead" if presets else f"{generations.UNREAD}. {found.advice}",
         named=False,
         lasting=True,
     )

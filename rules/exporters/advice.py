@@ -128,7 +128,7 @@ def on_fields(
 ) -> Iterator[Finding]:
     """Yield findings about series that the presets read and the exporter does not report."""
     if not generation.preset:
-        yield _bad("no-preset", generation.advice)
+        yield _bad("no-preset", generations.UNREAD, generation.advice)
         return
     yield from _missing("missing", generation, generation.fields, names)
     if not generation.profiling:
@@ -206,7 +206,7 @@ def on_server(
     if generation.repeats:
         yield _fine("router", generation.repeats)
     elif not generation.preset:
-        yield _bad("no-preset", generation.advice)
+        yield _bad("no-preset", generations.UNREAD, generation.advice)
     if not generation.preset:
         return
     code = "no-requests" if generation.late else "missing"
@@ -214,8 +214,8 @@ def on_server(
     if generation.external and "namespace" not in labels:
         yield _bad(
             "no-namespace",
-            "series have no label `namespace`, by which external metrics are found: relabel "
-            "__meta_kubernetes_namespace to it in the scrape config, or use a PodMonitor",
+            "series have no label `namespace`, by which external metrics are found",
+            "relabel __meta_kubernetes_namespace to it in the scrape config, or use a PodMonitor",
         )
     elif not generation.external and "pod" not in labels:
         yield _bad(
@@ -228,7 +228,8 @@ def on_server(
         yield _bad(
             "honor-labels",
             "the `pod` or `namespace` of some series is not that of the scraped pod, so their "
-            "values belong to other objects: scrape without honor_labels",
+            "values belong to other objects",
+            "scrape without honor_labels",
         )
 
 

@@ -27,7 +27,8 @@ OLD_NAMES = "gpu-dcgm1x"
 POD_LABELS = ("exported_pod", "pod_name", "pod")
 """Labels that name a pod, in the presets' order of preference."""
 
-_UNREAD = "no preset reads these series. Write rules for them, and load them with --config"
+UNREAD = "no preset reads these series"
+_WRITE_RULES = "Write rules for them, and load them with --config"
 # YAML of all presets takes 50 ms to parse, which each start would wait for.
 _RULE = re.compile(r"'([\w:]+).* name: \{as: (\w+)_(?:current|over_time)\}(.*)", re.DOTALL)
 _OPERAND = re.compile(r"([A-Za-z_:][\w:]*)\{")
@@ -80,7 +81,7 @@ class Generation:
     late: bool = False
     """Whether series of requests appear with the first request."""
     advice: str = ""
-    """How to get series that are missing; without a preset, why none reads them."""
+    """How to get series that are missing; without a preset, what to do instead."""
     repeats: str = ""
     """What to do about series that it repeats from servers; empty if it repeats none."""
 
@@ -174,7 +175,7 @@ def _generation(
         entry[key] = frozenset(entry.get(key, ()))
     entry["other_series"] = tuple(entry.get("other_series", ()))
     if not preset and "repeats" not in entry:
-        entry.setdefault("advice", _UNREAD)
+        entry.setdefault("advice", _WRITE_RULES)
     return Generation(
         preset=preset,
         fields={metric: names[0] for metric, names in fields.items()},
