@@ -259,24 +259,6 @@ async def test_prometheus_returns_names_only(
     assert b"exporter-x" not in returned
 
 
-async def test_the_command_prints_findings_and_flags(
-    server: real.Prometheus, capsys: pytest.CaptureFixture[str]
-) -> None:
-    server.put(f'DCGM_FI_DEV_FB_USED{{UUID="1",hostname="node-a",{OWN},{EXPORTED}}} 5', UP)
-
-    code = await _run("detect", f"--prometheus-url={server.url}")
-
-    out = capsys.readouterr().out
-    assert code == 0
-    assert out.startswith("dcgm-exporter, 4.8.3 or later by its labels\n")
-    assert "\n  pods     `exported_pod`: scraped without honor_labels" in out
-    assert "\n  nodes    `hostname`\n" in out
-    assert "\n  metrics  memory_used_bytes_current\n" in out
-    assert "  - missing DCGM_FI_DEV_GPU_UTIL: no duty_cycle_*. The default" in out
-    assert out.endswith("\n  --preset=gpu-dcgm\n")
-    assert max(map(len, out.splitlines())) <= 100
-
-
 async def test_the_command_prints_json(
     server: real.Prometheus, capsys: pytest.CaptureFixture[str]
 ) -> None:

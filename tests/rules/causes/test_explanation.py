@@ -5,7 +5,7 @@ import pytest
 from rules.causes import explanation, explanation_text
 from rules.causes.reasons import Reason
 from rules.findings import Finding
-from rules.kinds import NODES, PODS, GroupResource, Kinds
+from rules.kinds import NODES, PODS, GroupResource
 from rules.query.aggregate import Sample
 from tests.rules.causes.test_missing import (
     CONTAINERS,
@@ -45,12 +45,6 @@ def considered(
     ("known", "metric", "resource", "facts"),
     [
         (
-            inventory(NODES_ALONE, UTIL, listed=[["power node"], ["gpu_util ns pod"]]),
-            "utilisation",
-            PODS,
-            [(True, "takes it from gpu_util")],
-        ),
-        (
             inventory(UTIL, UTIL, listed=[["gpu_util ns pod"]] * 2),
             "utilisation",
             PODS,
@@ -60,42 +54,16 @@ def considered(
             ],
         ),
         (
-            inventory(UTIL),
-            "utilisation",
-            PODS,
-            [(True, "takes it from gpu_util, of which there are none")],
-        ),
-        (
-            inventory(NODES_ALONE, listed=[["power node"]]),
-            "power",
-            PODS,
-            [(False, "power does not describe pods (no label is mapped to it)")],
-        ),
-        (
             inventory(UTIL, listed=[["gpu_util ns node"]]),
             "utilisation",
             PODS,
             [(True, "takes it from gpu_util, whose series have no label exported_pod, pod")],
         ),
         (
-            inventory(
-                UTIL + "\nworkloads: avg", listed=[["gpu_util ns pod"]], kinds=Kinds.builtin()
-            ),
-            "utilisation",
-            GroupResource("apps", "deployments"),
-            [(True, "takes it from gpu_util of its pods")],
-        ),
-        (
             inventory(UTIL, listed=[["gpu_util ns pod"]]),
             "utilisation",
             None,
             [(False, "it has the metric, but the cluster does not have the resource")],
-        ),
-        (
-            inventory(UTIL, NODES_ALONE, listed=[["gpu_util pod"], ["power node"]]),
-            "utilization",
-            PODS,
-            [(False, "the name does not match: it produces utilisation")],
         ),
         (
             inventory(NODES_ALONE, RATES, CONTAINERS, listed=[["power node"], [], []]),
@@ -223,22 +191,6 @@ TWO = explanation.shown_values([("a=x", "2"), ("a=y", "3")])
     ("found", "outcome", "verdict"),
     [
         (
-            explained(),
-            "values",
-            (
-                "duty_cycle of pods/* in namespace default has the value 23500m for bert-0 (oldest "
-                "sample: 4 s). Nothing to do"
-            ),
-        ),
-        (
-            explained(causes=(IDLE,), queries=()),
-            "values",
-            (
-                "duty_cycle of pods/* in namespace default has the value 23500m for bert-0, but "
-                "NotScraped: they use no GPU"
-            ),
-        ),
-        (
             explained(
                 values=explanation.shown_values((f"p{i}", str(i)) for i in range(5)), queries=()
             ),
@@ -304,31 +256,6 @@ def test_the_verdict_is_one_sentence_and_what_to_do(found, outcome, verdict) -> 
     assert (found["outcome"], found["verdict"]) == (outcome, verdict)
 
 
-def test_the_text_has_each_step_and_ends_with_the_verdict() -> None:
-    document = explained(causes=(NAN,))
-
-    assert list(explanation_text.lines(document)) == [
-        "metric    duty_cycle of pods/*",
-        "namespace default",
-        "selector  app=bert",
-        "rules     9 rules, the nearest 1",
-        "  + rules[0] (rules.yaml:2): takes it from gpu_util",
-        "objects   1 object: bert-0",
-        "query of  rules[0] (rules.yaml:2)",
-        "  series  gpu_util",
-        "  wanted  labels pod, namespace",
-        "  present labels namespace, pod, uuid",
-        "  found   2 series of the objects, the newest sample is 1.2 s old, the oldest 3.5 s",
-        '  promql  avg by (pod) (gpu_util{namespace="default",pod="bert-0"})',
-        "  result  1 sample",
-        "          {pod=bert-0} 23.5",
-        "values    1 value",
-        "  bert-0 23500m",
-        "cause     NotFinite: returned NaN. Correct the query",
-        f"VERDICT: {document['verdict']}",
-    ]
-
-
 def test_the_text_of_a_failed_query_has_its_error_and_long_text_is_wrapped() -> None:
     names = explanation.shown(f"bert-intent-detection-{i}" for i in range(99))
     failed = query(
@@ -341,12 +268,6 @@ def test_the_text_of_a_failed_query_has_its_error_and_long_text_is_wrapped() -> 
     assert "  error   bad_data: parse error" in lines
     assert "objects   99 objects, the first 10: bert-intent-detection-0" in "\n".join(lines)
     assert all(len(each) <= 100 for each in lines[:-1])
-
-
-def test_samples_of_other_objects_are_only_counted() -> None:
-    lines = list(explanation_text.lines(explained(queries=[query(otherSamples=2)])))
-
-    assert "  result  1 sample; not shown: 2 without the name of a requested object" in lines
 
 
 def test_a_label_cannot_control_the_terminal() -> None:
