@@ -143,17 +143,22 @@ class TextError(ApiError):
 class BackendError(Exception):
     """Failed request to Prometheus or to the Kubernetes API server."""
 
-    retry_after: float | None = None
-    """Minimum seconds before a retry; None if Kubernetes' webhook clients would not retry."""
-    refusal: str = ""
-    """What the server replied to a request that it refused, without the request; else empty. Of
-    Prometheus, only if it refused the query."""
     query: str = ""
     """The query that Prometheus refused, if it is short enough to be shown; else empty."""
     query_length: int = 0
     """Length in a URL of the longest query of the request that failed, if it was not shared."""
-    status: int = 0
-    """HTTP status of an error of the API server, of Refused and of Overloaded; else 0."""
+
+    def __init__(
+        self, message: str, *, status: int = 0, refusal: str = "", retry_after: float | None = None
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        """HTTP status of an error of the API server, of Refused and of Overloaded; else 0."""
+        self.refusal = refusal
+        """What the server replied to a request that it refused, without the request; else empty. Of
+        Prometheus, only if it refused the query."""
+        self.retry_after = retry_after
+        """Minimum seconds before a retry; None if Kubernetes' webhook clients would not retry."""
 
     def without_frames(self) -> Self:
         """Return a copy, to be kept or raised again.
@@ -184,10 +189,6 @@ class QueryTimedOut(TimedOut):
 class Refused(BackendError):
     """Response with a 4xx status, which is `status`."""
 
-    def __init__(self, message: str, *, status: int) -> None:
-        super().__init__(message)
-        self.status = status
-
 
 class Broken(BackendError):
     """Response with a 5xx status, or one that cannot be parsed."""
@@ -205,11 +206,9 @@ class TooLarge(BackendError):
     """Response that exceeds the size limit, or a query that exceeds a limit of Prometheus."""
 
     @classmethod
-    def of(cls, message: str, refusal: str = "") -> Self:
-        """Return an error whose text clients may see: `refusal`, by default the message."""
-        error = cls(message)
-        error.refusal = refusal or message
-        return error
+    def of(cls, message: str) -> Self:
+        """Return an error whose message clients may see."""
+        return cls(message, refusal=message)
 
 
 class Overloaded(BackendError):

@@ -44,11 +44,11 @@ class CircuitBreaker:
         Raises Overloaded while the server asked to wait. A cancelled request counts as nothing.
         """
         if (left := self._wait_until - self._clock()) > 0:
-            error = errors.Overloaded(
-                f"{self._name} is not queried for {left:.0f} s, as it asked: {self._last}"
+            raise errors.Overloaded(
+                f"{self._name} is not queried for {left:.0f} s, as it asked: {self._last}",
+                status=self._status,
+                retry_after=left,
             )
-            error.status, error.retry_after = self._status, left
-            raise error
         if self._failures >= FAILURES:
             now = self._clock()
             if now < self._next_probe:

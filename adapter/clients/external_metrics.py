@@ -52,20 +52,18 @@ class ExternalMetrics:
         """
         self._check(metric, namespace, selector)
         path = metrics_apis.external_metric(metric, namespace)
-        waiting = True
+        refusal = (
+            f"did not answer {self._limits.fallback_requests} other requests of the namespace, or "
+            f"{self._limits.fallback_requests_all} of all, in time: these are the limits "
+            "fallback-requests and fallback-requests-all"
+        )
         try:
             async with asyncio.timeout_at(deadline), self._slots.slot(namespace):
-                waiting = False
+                refusal = ""
                 document = await self._get(path, {"labelSelector": selector} if selector else None)
         except TimeoutError as error:
-            timed_out = errors.TimedOut(f"GET {path}: no complete response in time")
-            if waiting:
-                timed_out.refusal = (
-                    f"did not answer {self._limits.fallback_requests} other requests of the "
-                    f"namespace, or {self._limits.fallback_requests_all} of all, in time: these "
-                    "are the limits fallback-requests and fallback-requests-all"
-                )
-            raise timed_out from error
+            text = f"GET {path}: no complete response in time"
+            raise errors.TimedOut(text, refusal=refusal) from error
         try:
             items = document["items"] or ()
             if len(items) > self._limits.fallback_items:
@@ -100,11 +98,8 @@ class ExternalMetrics:
     def _too_large(self, path: str, limit: int, unit: str) -> errors.TooLarge:
         name = "fallback-items" if unit == "items" else "fallback-answer"
         answer = f"answers with more than {limit} {unit}, which is the limit {name}"
-        error = errors.TooLarge(
-            f"GET {path}: {self.name} {answer}; raise it by --limit={name}=NUMBER"
-        )
-        error.refusal = answer
-        return error
+        advice = f"raise it by --limit={name}=NUMBER"
+        return errors.TooLarge(f"GET {path}: {self.name} {answer}; {advice}", refusal=answer)
 
     async def run(self) -> NoReturn:
         """List the metrics once a minute; those of the last list stay if it fails."""

@@ -389,18 +389,11 @@ class Kube:
         with contextlib.suppress(orjson.JSONDecodeError, KeyError, TypeError):
             message = str(orjson.loads(body)["message"])
         text = f"{response.status}: {message or 'no reason given'}"
-        error: errors.BackendError
-        if response.status < 500:
-            error = errors.Refused(text, status=response.status)
-        else:
-            error = errors.Broken(text)
-        error.status, error.refusal = response.status, message
-        retry_after = response.headers.get("Retry-After", "")
-        if retry_after.isdecimal():
-            error.retry_after = float(retry_after)
-        elif response.status in _RETRIABLE:
-            error.retry_after = 0.0
-        raise error
+        retry_after = 0.0 if response.status in _RETRIABLE else None
+        if (given := response.headers.get("Retry-After", "")).isdecimal():
+            retry_after = float(given)
+        kind = errors.Refused if response.status < 500 else errors.Broken
+        raise kind(text, status=response.status, refusal=message, retry_after=retry_after)
 
 
 def _transport(

@@ -424,17 +424,13 @@ class Prometheus:
             text += f"; the credentials are those of {self._transport.credentials}"
         message = f"{response.status} {kind}: {text}"
         if response.status in _OVERLOADED and (wait := _retry_after(response.headers)) > 0:
-            overloaded = errors.Overloaded(message)
-            overloaded.status, overloaded.retry_after = response.status, wait
-            raise overloaded
+            raise errors.Overloaded(message, status=response.status, retry_after=wait)
         if limited:
-            raise errors.TooLarge.of(message, refusal)
+            raise errors.TooLarge(message, refusal=refusal or message)
         if kind == "timeout":
             raise errors.QueryTimedOut(message)
         if response.status // 100 == 4:
-            refused = errors.Refused(message, status=response.status)
-            refused.refusal = refusal
-            raise refused
+            raise errors.Refused(message, status=response.status, refusal=refusal)
         raise errors.Broken(message)
 
     def _url(self, path: str, params: Mapping[str, str], *, in_url: bool) -> yarl.URL:

@@ -187,28 +187,23 @@ def backend_error(
 
     The text has no `secrets`, which aiohttp and proxies repeat in messages about a URL.
     """
-    text = _TLS_CONTEXT.sub("", str(error) or type(error).__name__)
-    refusal = error.refusal if isinstance(error, errors.BackendError) else ""
-    text, refusal = redacted(text, secrets), redacted(refusal, secrets)
+    text = redacted(_TLS_CONTEXT.sub("", str(error) or type(error).__name__), secrets)
     message = f"{request}: {shorten(text, _MAX_QUOTED)}"
     if isinstance(error, errors.BackendError):
-        again: errors.BackendError
-        if isinstance(error, errors.Refused):
-            again = errors.Refused(message, status=error.status)
-        else:
-            again = type(error)(message)
-        again.refusal, again.retry_after, again.status = refusal, error.retry_after, error.status
-        return again
+        return type(error)(
+            message,
+            status=error.status,
+            refusal=redacted(error.refusal, secrets),
+            retry_after=error.retry_after,
+        )
     if isinstance(error, TimeoutError):
         return errors.TimedOut(f"{request}: no complete response within {seconds:g} s")
     undecodable = isinstance(error.__cause__, aiohttp.http_exceptions.ContentEncodingError)
     if isinstance(error, aiohttp.ClientConnectionError | OSError) or (
         isinstance(error, aiohttp.ClientPayloadError) and not undecodable
     ):
-        unreachable = errors.Unreachable(message)
-        if isinstance(error, ConnectionResetError | aiohttp.ServerDisconnectedError):
-            unreachable.retry_after = 0.0
-        return unreachable
+        closed = isinstance(error, ConnectionResetError | aiohttp.ServerDisconnectedError)
+        return errors.Unreachable(message, retry_after=0.0 if closed else None)
     return errors.Broken(message)
 
 

@@ -105,12 +105,9 @@ def test_a_slow_listing_is_no_reason_to_stop_queries():
 def test_of_several_times_to_wait_the_longest_counts():
     clock = Clock(100.0)
     breaker = CircuitBreaker("Prometheus", clock=clock)
-    overloaded = [errors.Overloaded("wait") for _ in range(2)]
-    for error, seconds in zip(overloaded, (60.0, 1.0), strict=True):
-        error.status, error.retry_after = 429, seconds
     with contextlib.suppress(errors.Overloaded), breaker.request():
-        fail(breaker, overloaded[0])
-        raise overloaded[1]
+        fail(breaker, errors.Overloaded("wait", status=429, retry_after=60.0))
+        raise errors.Overloaded("wait", status=429, retry_after=1.0)
     clock.now += 30
 
     with pytest.raises(errors.Overloaded, match="for 30 s"), breaker.request():

@@ -31,9 +31,7 @@ class FakeApi:
 
 
 def failure(retry_after):
-    error = errors.Broken("it broke")
-    error.retry_after = retry_after
-    return error
+    return errors.Broken("it broke", retry_after=retry_after)
 
 
 async def test_retryable_errors_are_retried_with_backoff_and_jitter():

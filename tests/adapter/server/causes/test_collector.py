@@ -343,8 +343,7 @@ async def test_a_log_line_is_truncated(metrics, caplog):
 async def test_an_error_stands_before_the_cure_unless_the_cause_quotes_it(
     metrics, caplog, refusal, line
 ):
-    error = errors.Refused("GET /api: 400 bad", status=400)
-    error.refusal = refusal
+    error = errors.Refused("GET /api: 400 bad", status=400, refusal=refusal)
 
     metrics.log_causes(SUBJECT, [replace(cause(Reason.NO_SAMPLE), cure="Correct it")], error)
 
