@@ -24,23 +24,27 @@ def hpa(*metrics, minimum=1, maximum=10):
     return documents.hpa(*metrics, minimum=minimum, maximum=maximum)
 
 
+def sync(index, reading, pods, replicas=None):
+    """Return a sync with so many ready pods, and as many replicas unless they are given."""
+    return Sync(
+        time=START + 15 * index,
+        readings=(reading,),
+        replicas=pods if replicas is None else replicas,
+        present=pods,
+        pods=pods,
+        ready=pods,
+    )
+
+
 def past(*loads, pods=4, ceiling=100.0):
     """Return one sync for each load, which is that of all pods together."""
-    return [
-        Sync(
-            time=START + 15 * index,
-            readings=(
-                Reading(milli=None)
-                if load is None
-                else Reading(milli=int(min(load, ceiling * pods) * 1000), counted=pods),
-            ),
-            replicas=pods,
-            present=pods,
-            pods=pods,
-            ready=pods,
-        )
-        for index, load in enumerate(loads)
-    ]
+    readings = (
+        Reading(milli=None)
+        if load is None
+        else Reading(milli=int(min(load, ceiling * pods) * 1000), counted=pods)
+        for load in loads
+    )
+    return [sync(index, reading, pods) for index, reading in enumerate(readings)]
 
 
 def run(settings, history, startup=0.0, **changes):
@@ -158,40 +162,23 @@ def test_where_the_replicas_are_not_known_they_were_those_of_the_sync_before():
 
 def test_an_external_total_does_not_follow_the_replicas_but_a_value_does():
     def history(value):
-        return [
-            Sync(
-                time=START + 15 * i,
-                readings=(Reading(milli=int(value * 1000)),),
-                replicas=4,
-                present=4,
-                pods=4,
-                ready=4,
-            )
-            for i in range(30)
-        ]
+        return [sync(index, Reading(milli=value * 1000), 4) for index in range(30)]
 
     average = hpa(documents.external_metric(averageValue="10"))
-    assert run(average, history(70.0)).replicas[-1] == 7
+    assert run(average, history(70)).replicas[-1] == 7
     # Twice the target with four replicas: eight replicas have half of the value.
     value = hpa(documents.external_metric(value="10"))
-    assert run(value, history(20.0)).replicas[-1] == 8
-    result = run(average, history(70.0))
+    assert run(value, history(20)).replicas[-1] == 8
+    result = run(average, history(70))
     assert result.above == 15  # 70 are more than 10 for each of 4 replicas
 
 
 def test_start_up_time_is_the_median_of_the_scale_ups():
-    def sync(index, replicas, pods):
-        return Sync(
-            time=START + 15 * index,
-            readings=(Reading(milli=1000 * pods, counted=pods),),
-            replicas=replicas,
-            present=pods,
-            pods=pods,
-            ready=pods,
-        )
-
     rows = [(1, 1), (3, 1), (3, 2), (3, 3), (2, 3), (2, 2), (4, 2), (4, 4), (9, 4), (5, 5), (6, 5)]
-    history = [sync(index, *row) for index, row in enumerate(rows)]
+    history = [
+        sync(index, Reading(milli=1000 * pods, counted=pods), pods, replicas)
+        for index, (replicas, pods) in enumerate(rows)
+    ]
 
     assert replay.startup(history, 0) == (22.5, 2)  # 30 s and 15 s; the third one was given up
     assert replay.startup(history[:2], 0) is None
@@ -225,21 +212,9 @@ def test_a_replay_returns_to_facts_when_pods_have_had_time_to_start():
 
 
 def test_zero_replicas_are_left_when_there_is_something_to_do():
-    def of(value, replicas):
-        reading = Reading(milli=value * 1000)
-        return [(reading, replicas)]
-
-    rows = [*of(0, 1), *of(0, 0) * 30, *of(25, 0) * 3, *of(25, 3) * 3]
+    rows = [(0, 1), *[(0, 0)] * 30, *[(25, 0)] * 3, *[(25, 3)] * 3]
     history = [
-        Sync(
-            time=START + 15 * index,
-            readings=(reading,),
-            replicas=replicas,
-            present=replicas,
-            pods=replicas,
-            ready=replicas,
-        )
-        for index, (reading, replicas) in enumerate(rows)
+        sync(index, Reading(milli=value * 1000), pods) for index, (value, pods) in enumerate(rows)
     ]
     settings = hpa(documents.external_metric(averageValue="10"), minimum=0)
 
@@ -254,10 +229,8 @@ def test_zero_replicas_are_left_when_there_is_something_to_do():
 @pytest.mark.parametrize(("minimum", "desired"), [(0, 3), (1, 0)])
 def test_a_controller_that_starts_scales_from_zero_only_where_zero_is_allowed(minimum, desired):
     settings = hpa(documents.external_metric(averageValue="10"), minimum=minimum)
-    reading = Reading(milli=25_000)
-    sync = Sync(time=START, readings=(reading,), replicas=0, present=0, pods=0, ready=0)
 
-    assert list(replay.decisions(settings, [sync])) == [desired]
+    assert list(replay.decisions(settings, [sync(0, Reading(milli=25_000), 0)])) == [desired]
 
 
 def test_a_replay_begins_with_the_pods_if_the_replicas_are_not_known():
