@@ -5,28 +5,18 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
-from rules.findings import Finding, State, failure, ok, skipped, warning
-from rules.hpa import proposal, reading, sums, units
-from rules.hpa.autoscaler import Autoscaler, Document, ScalingRules
+from rules.hpa import proposal, reading
+from rules.hpa.autoscaler import Document, ScalingRules
 from rules.hpa.decision import Decision
+from rules.hpa.judgement import UNBLOCK, advice, doubt_of, last_failure
 from rules.hpa.proposal import Proposal
-from rules.hpa.reading import Observation, Reply, Request
-from rules.metrics_apis import CUSTOM, EXTERNAL, USAGE
+from rules.hpa.reading import Observation, Request
+from rules.metrics_apis import CUSTOM, EXTERNAL
 from rules.quoting import counted
 
 _MAX_NAMES = 5
-_FAR = 10
-"""How many times maxReplicas a recommendation is, if a unit is probably wrong."""
 _OVERFLOW = "more than 2147483647 overflows in the controller, and counts as none"
-UNBLOCK = (
-    "keep one of these HPAs, with the metrics of all; if their targets differ, let each select "
-    "pods of its own"
-)
-"""What to do if HPAs have the same pods, so that the controller scales neither."""
-FORBIDDEN = frozenset({401, 403})
-_SEE = "docs/troubleshooting.md#what-do-the-reasons-mean explains the reason"
 _LIMITS = {
     "TooManyReplicas": "limited by maxReplicas",
     "TooFewReplicas": "limited by minReplicas",
@@ -122,120 +112,12 @@ def verdict(observation: Observation, decision: Decision, why: Sequence[str] = (
     return f"{keeps}: {present}{some}. {what}"
 
 
-def findings(observation: Observation, see: str) -> Iterator[Finding]:
-    """Yield what is wrong or remarkable about each metric; `see` is as for `judge`.
-
-    The subject is the name of the metric.
-    """
-    for request, reply, proposed in zip(
-        observation.requests, observation.replies, observation.proposals, strict=True
-    ):
-        name = proposed.metric.name
-        if request is None:
-            yield failure(name, proposed.error, cure=proposed.cure or see)
-        elif found := judge(name, request, reply, see):
-            yield found
-        elif doubt := doubt_of(proposed):
-            yield replace(doubt, subject=name)
-        elif len(proposed.items) > 1:
-            yield ok(name, f"the HPA controller adds up {len(proposed.items)} items")
-
-
-def judge(name: str, request: Request, reply: Reply, see: str) -> Finding | None:
-    """Return why a metric has no value, or not for all objects; None if it has.
-
-    `see` is what to do if the API server answers instead of the adapter.
-    """
-    if reply.status == 404 and USAGE.has(request.path):
-        return failure(name, reading.NOT_SERVED, cure=reading.NO_USAGE)
-    if not reply.failed:
-        if reply.document.get("items"):
-            return warning(name, reply.cause, cure=_SEE) if reply.cause else None
-        return failure(name, f"no value. {reply.cause}", cure="" if reply.cause else _SEE)
-    if reply.status in FORBIDDEN:
-        return skipped(name, "this account may not read the metric")
-    if reply.cause:
-        return failure(name, reply.cause, cure="")
-    message, status = " ".join(reply.message.split()), str(reply.status)
-    said = not reply.status or message.startswith(status)
-    return failure(name, message if said else f"status {status}: {message}", cure=see)
-
-
-def doubt_of(proposed: Proposal) -> Finding | None:
-    """Return why a value is probably not what its author wants; None if it is."""
-    metric = proposed.metric
-    if found := sums.doubt(proposed):
-        return found
-    if proposed.note:
-        return Finding(state=State.WARNING, subject=metric.name, fact=proposed.note)
-    if proposed.replicas is None:
-        return None
-    return units.doubt(metric, proposed.current, proposed.ratio)
-
-
-def advice(hpa: Autoscaler, limit: str, recommended: int, *, scales: bool = False) -> str:
-    """Return what to do about a limit; `recommended` are the replicas that metrics recommend."""
-    if limit == "TooManyReplicas" and recommended >= _FAR * hpa.maximum:
-        return (
-            f"That is {_FAR} times maxReplicas or more: check that the target has the unit of the "
-            "metric"
-        )
-    if scales or not limit:
-        return "Nothing to do"
-    if limit == "TooFewReplicas":
-        return "Lower minReplicas to allow fewer" if hpa.minimum > 1 else "Nothing to do"
-    if limit == "TooManyReplicas":
-        return "Raise maxReplicas to allow more"
-    return "Change spec.behavior to allow it"
-
-
 def _goal(decision: Decision, current: int) -> str:
     """Return where a range leads: to the recommendation, unless what is unknown goes beyond it."""
     goal = min(max(decision.recommended or 0, decision.low), decision.high)
     if {decision.low, decision.high} == {goal, current}:
         return str(goal)
     return f"between {decision.low} and {decision.high}"
-
-
-def last_failure(observation: Observation) -> tuple[str, str]:
-    """Return how the last sync of the controller failed and what to do; empty if it did not.
-
-    Whoever explains has other rights than the controller, and reads at another time.
-    """
-    for kind in ("AbleToScale", "ScalingActive"):
-        if kind == "ScalingActive" and not observation.proposals:
-            continue  # now the controller does not read metrics either
-        status, reason, message = observation.hpa.conditions.get(kind, ("", "", ""))
-        if status == "False":
-            text = " ".join(message.split()).rstrip(".")
-            return f"the last sync ended with {reason}: {text}", _cure(kind, text)
-    return "", ""
-
-
-def cure_of(kind: str, reason: str, message: str) -> str:
-    """Return what to do about a condition of the controller that is False."""
-    if reason == "AmbiguousSelector":
-        return UNBLOCK[0].upper() + UNBLOCK[1:]
-    if "forbidden" in message:
-        return "Grant this right to the user in the message"
-    if reason == "FailedGetScale":
-        return reading.NO_TARGET
-    if kind == "AbleToScale":
-        return "Correct what the message names"
-    return reading.DOCTOR
-
-
-def _cure(kind: str, message: str) -> str:
-    if "forbidden" in message:
-        return (
-            "You have this right, the HPA controller has not: grant it to the user in the message"
-        )
-    if kind == "AbleToScale":
-        return "Correct what the message names"
-    return (
-        "If the condition stays for a minute, the controller gets another answer than you. Run: "
-        "gpu-metrics-adapter doctor"
-    )
 
 
 def _present(proposed: Proposal) -> str:

@@ -27,7 +27,7 @@ from adapter.clients.value_index import Item, ValueIndex
 from adapter.clients.watch_cache import Content, WatchCaches
 from rules.errors import UnreadableError
 from rules.findings import Finding, State, failure
-from rules.hpa import autoscaler, reading, report
+from rules.hpa import autoscaler, judgement, reading
 from rules.hpa.reading import Reply, Request
 from rules.kinds import Kind
 
@@ -199,7 +199,7 @@ class Autoscalers:
             else:
                 reply = await client.send(self._kube, request)
                 stamps.append(_oldest(reply))
-                findings.append(report.judge(str(metric), request, reply, reading.DOCTOR))
+                findings.append(judgement.judge(str(metric), request, reply, reading.DOCTOR))
         return Look(at=self._clock(), stamps=tuple(stamps), findings=tuple(filter(None, findings)))
 
     async def _kept_reply(self, request: Request) -> Reply:

@@ -10,7 +10,7 @@ from typing import Any
 from rules import quantity
 from rules.errors import QuantityError, RulesError
 from rules.findings import Finding, State
-from rules.hpa import autoscaler, report, units
+from rules.hpa import autoscaler, judgement, units
 from rules.hpa.autoscaler import Autoscaler, Metric
 
 Document = Mapping[str, Any]
@@ -192,7 +192,7 @@ def _judge(hpa: Autoscaler, values: Sequence[Value], look: Look) -> tuple[State,
         kind, reason, message = failed[0]
         if kind == "ScalingActive" and worst is not None:
             return State.FAILURE, _sentence(worst)
-        cure = report.cure_of(kind, reason, message)
+        cure = judgement.cure_of(kind, reason, message)
         return State.FAILURE, f"{reason}: {message.rstrip('.')}. {cure}"
     if worst is not None and worst.state is not State.OK:
         return worst.state, _sentence(worst)
@@ -208,7 +208,7 @@ def _judge(hpa: Autoscaler, values: Sequence[Value], look: Look) -> tuple[State,
         ratio = max((each.ratio for each in values), default=0.0)
         recommended = math.ceil(ratio * hpa.current)
         fact = f"limited by maxReplicas: the metrics recommend about {recommended}"
-        return State.WARNING, f"{fact}. {report.advice(hpa, reason, recommended)}"
+        return State.WARNING, f"{fact}. {judgement.advice(hpa, reason, recommended)}"
     return State.OK, ""
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from adapter.cli.doctor.client import NO_ANSWER, Client
 from rules.causes import explanation_text
 from rules.errors import UnreadableError
-from rules.hpa import decision, reading, report
+from rules.hpa import decision, judgement, reading, report
 from rules.hpa.reading import Observation
 from rules.quoting import escaped
 
@@ -31,7 +31,7 @@ class Explained:
     def complete(self) -> bool:
         """Whether each metric has a value, and the last sync of the controller did not fail."""
         known = all(each.replicas is not None for each in self.observed.proposals)
-        failed = self.observed.blocked or report.last_failure(self.observed)[0]
+        failed = self.observed.blocked or judgement.last_failure(self.observed)[0]
         return known and not failed
 
     def document(self) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from adapter.cli.doctor.installation import Installed
 from adapter.clients.kubernetes import Kube
 from rules.errors import UnreadableError
 from rules.findings import Finding, failure, ok, skipped, warning
-from rules.hpa import reading, report
+from rules.hpa import judgement, reading
 from rules.hpa.reading import Reply, Request
 from rules.quoting import counted
 
@@ -82,14 +82,14 @@ async def _of_hpa(
         observed = await client.run(reading.observe(hpa, time.time), send)
     except UnreadableError as error:
         text = " ".join(str(error).split())
-        if error.status in report.FORBIDDEN:
+        if error.status in judgement.FORBIDDEN:
             return 0, [skipped(subject, text)]
         cure = "correct scaleTargetRef" if error.status else "see api-server"
         return 0, [failure(subject, text, cure=cure)]
     if observed.blocked:
-        return 0, [warning(subject, observed.blocked, cure=report.UNBLOCK)]
+        return 0, [warning(subject, observed.blocked, cure=judgement.UNBLOCK)]
     observed = await client.Client(api).with_queries(observed)
-    found = report.findings(observed, "see apiservices")
+    found = judgement.findings(observed, "see apiservices")
     return len(observed.proposals), [
         replace(each, subject=f"{subject}, metric {each.subject}") for each in found
     ]

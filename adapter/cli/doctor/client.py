@@ -17,7 +17,7 @@ from adapter.clients.kubernetes import Kube
 from rules import metrics_apis
 from rules.causes import explanation_text, warning_header
 from rules.errors import UnreadableError
-from rules.hpa import reading, report, sums
+from rules.hpa import judgement, reading, report
 from rules.hpa.reading import Observation, Reply, Request, Steps, T
 from rules.metrics_apis import CUSTOM
 
@@ -109,7 +109,7 @@ class Client:
             if request is None or not report.explains(request):
                 continue
             doubtful = bool(each.metric.selector) or not each.current
-            if (notes and doubtful and each.replicas is not None) or sums.needs_query(each):
+            if (notes and doubtful and each.replicas is not None) or judgement.needs_query(each):
                 with contextlib.suppress(UnreadableError):
                     queries = (await self.explanation(request)).get("queries") or [{}]
                     query, found = str(queries[0].get("promql", "")), queries[0].get("notes")

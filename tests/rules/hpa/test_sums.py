@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from rules.hpa import proposal, report, sums
+from rules.hpa import judgement, proposal, report
 from rules.hpa.proposal import Proposal
 from tests.rules.hpa.documents import external_metric, hpa, pods, scale
 
@@ -44,9 +44,9 @@ def proposed(
     ],
 )
 def test_a_name_tells_that_items_must_not_be_added_up(name: str, kind: str) -> None:
-    found = sums.doubt(proposed(374, 374, name=name))
+    found = judgement.doubt_of(proposed(374, 374, name=name))
 
-    assert sums.doubt(proposed(374, name=name)) is None
+    assert judgement.doubt_of(proposed(374, name=name)) is None
     if not kind:
         assert found is None
         return
@@ -82,15 +82,15 @@ def test_a_name_tells_that_items_must_not_be_added_up(name: str, kind: str) -> N
 def test_a_query_tells_that_items_must_not_be_added_up(query: str, kind: str) -> None:
     given = proposed(374, 374, name="latency", query=query)
 
-    assert sums.needs_query(given)
-    found = sums.doubt(given)
+    assert judgement.needs_query(given)
+    found = judgement.doubt_of(given)
     assert bool(found) == bool(kind)
     assert not found or f"but each is by its query a {kind}," in found.fact
 
 
 def test_a_query_is_not_needed_for_one_item_or_a_name_that_says_it() -> None:
-    assert not sums.needs_query(proposed(374, name="latency"))
-    assert not sums.needs_query(proposed(374, 374, name="latency_p95"))
+    assert not judgement.needs_query(proposed(374, name="latency"))
+    assert not judgement.needs_query(proposed(374, 374, name="latency_p95"))
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_a_query_is_not_needed_for_one_item_or_a_name_that_says_it() -> None:
 def test_a_negative_value_is_named_if_the_target_is_an_average(
     items: tuple[int, ...], average: bool, words: str
 ) -> None:
-    found = report.doubt_of(proposed(*items, average=average))
+    found = judgement.doubt_of(proposed(*items, average=average))
 
     assert bool(found) == bool(words)
     assert not found or found.fact.startswith(words)

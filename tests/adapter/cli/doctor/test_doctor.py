@@ -32,8 +32,7 @@ from adapter.cli.doctor.installation import Installed
 from adapter.clients.kubernetes import Kube, Reply
 from rules.exporters import detect
 from rules.findings import State, failure, ok, warning
-from rules.hpa import reading
-from rules.hpa import report as hpa_report
+from rules.hpa import judgement, reading
 from tests.rules.hpa import test_reading
 from tests.rules.hpa.documents import document, external_metric, pods_metric
 from tools.certificates import Holder
@@ -446,7 +445,7 @@ async def test_an_answer_is_judged_by_items_causes_and_warning(answer, state, wo
     request = reading.Request(path="/apis/custom.metrics.k8s.io/v1beta2/namespaces/a/pods/*/m")
     sent = await client.send(Answering(), request)
 
-    finding = hpa_report.judge("autoscaler default/web: m", request, sent, "see apiservices")
+    finding = judgement.judge("autoscaler default/web: m", request, sent, "see apiservices")
 
     assert (finding and finding.state) == state
     assert finding is None or words in finding.fact
