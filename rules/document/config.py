@@ -168,20 +168,13 @@ def parse_node(node: Node | None, *, file: str, problems: Sequence[Finding] = ()
     if not found and not any(map(top.get, (*SECTIONS, "sources"))):
         message = f"contains no rules: the keys for rules are {', '.join(SECTIONS)}"
         found.append(in_file(State.WARNING, message, file=file))
-    return parse_sections(top, *SECTIONS, sources=sources.parse(top))
+    return parse_sections(top, *SECTIONS)
 
 
-def parse_sections(
-    top: Fields,
-    rules: str,
-    external: str,
-    resource: str,
-    *,
-    sources: tuple[PrometheusSource, ...] = (),
-) -> Parsed:
-    """Parse the rules, external rules and resource rules at these keys of `top`."""
+def parse_sections(top: Fields, rules: str, external: str, resource: str) -> Parsed:
+    """Parse `sources`, and rules, external rules and resource rules at these keys of `top`."""
     config = Config(
-        sources=sources,
+        sources=sources.parse(top),
         rules=tuple(_rules(top, rules)),
         external_rules=tuple(_rules(top, external)),
         resource_rules=_resource_rules(top, resource),

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from rules.document import config, nodes, sources, yaml
+from rules.document import config, nodes, yaml
 from rules.document.found import Arguments, Found, HelmValues, RulesPart
 from rules.document.schema import Fields, Record
 from rules.document.yaml import MappingNode, Scalar
@@ -68,9 +68,7 @@ def parse(values: MappingNode, path: str, file: str) -> Found:
     top = Fields(record, rules, "rules", known=_VALUES)
     if top.get("existing") is None:
         _warn_of_default(record, rules)
-    parsed = config.parse_sections(
-        top, "custom", "external", "resource", sources=sources.parse(top)
-    )
+    parsed = config.parse_sections(top, "custom", "external", "resource")
     if top.get("existing") is not None:
         message = "replaces the rules of these values, which have no effect: check the ConfigMap"
         node = rules.entries["existing"].value

@@ -97,11 +97,6 @@ class Engine:
         return len(self._running)
 
     @property
-    def queued_seconds(self) -> float:
-        """Sum of the times for which requests waited before they ran."""
-        return self.queue_time.total
-
-    @property
     def cache_use(self) -> float:
         """Used share of the KV cache, 0 to 1."""
         used = sum(self.model.needed(each.answered) for each in self._running)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import importlib.resources
+import operator
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -36,7 +37,7 @@ class Series:
 
     def lines(self, source: Reading | Engine, labels: Mapping[str, str]) -> Iterator[str]:
         """Yield the samples; `labels` are those that all series of the source have."""
-        value = getattr(source, self.attribute)
+        value = operator.attrgetter(self.attribute)(source)
         every = {**labels, **self.labels}
         if not isinstance(value, Histogram):
             yield f"{self.name}{label_set(every)} {value * self.factor:.10g}"
