@@ -28,6 +28,7 @@ SECONDS = 3.0
 _GROUP = "/apis/custom.metrics.k8s.io/v1beta2"
 _METRICS = f"{_GROUP}/namespaces/{NAMESPACE}/pods/*"
 _STRANGER = (f"X-Remote-User: system:serviceaccount:{NAMESPACE}:stranger",)
+_AUTOSCALER = (f"X-Remote-User: {AUTOSCALER}",)
 _MB = 1_000_000
 _PAUSE = 0.003
 """Seconds between two new clients: a TLS handshake takes so long, in which nothing else runs."""
@@ -39,11 +40,16 @@ _MANY = 420
 """Clients at once: more than the in-flight limit of 400."""
 
 
+Act = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[object]]
+
+
 class Flooder:
     """Sends requests over TLS and counts the statuses of the responses."""
 
     def __init__(self, folder: Path, port: int) -> None:
         self.port = port
+        self.numbers = itertools.count()
+        """For what is new in each request."""
         self.counts: dict[str, float] = collections.defaultdict(int)
         ca = (folder / "tls.crt").read_text()
         self._contexts = {proxy: ssl.create_default_context(cadata=ca) for proxy in (False, True)}
@@ -63,6 +69,13 @@ class Flooder:
             yield reader, writer
         finally:
             writer.transport.abort()
+
+    async def connect(self, act: Act, *, proxy: bool = False, source: str = "127.0.0.1") -> None:
+        """Run `act` on a connection, and count that it ended."""
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+            async with self.connection(proxy=proxy, source=source) as streams:
+                await act(*streams)
+        self.counts["closed"] += 1
 
     async def send(
         self,
@@ -87,14 +100,14 @@ class Flooder:
         self, requests: Callable[[], bytes], *, proxy: bool = False, pause: float = 0.0
     ) -> None:
         """Send one request after the other on a connection, as long as the server keeps it."""
-        status = "closed"
-        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
-            async with self.connection(proxy=proxy) as (reader, writer):
-                while True:
-                    writer.write(requests())
-                    limited = await self._receive(reader) == "429"
-                    await asyncio.sleep(_RETRY if limited else pause)
-        self.counts[status] += 1
+
+        async def send(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            while True:
+                writer.write(requests())
+                limited = await self._receive(reader) == "429"
+                await asyncio.sleep(_RETRY if limited else pause)
+
+        await self.connect(send, proxy=proxy)
 
     async def keep(
         self,
@@ -109,14 +122,14 @@ class Flooder:
         They come from `sources` in turn.
         """
 
+        async def ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.write(requested)
+            await self._receive(reader)
+            answered.release()
+            await reader.read()
+
         async def once(source: str) -> None:
-            with contextlib.suppress(OSError, asyncio.IncompleteReadError):
-                async with self.connection(proxy=proxy, source=source) as (reader, writer):
-                    writer.write(requested)
-                    await self._receive(reader)
-                    answered.release()
-                    await reader.read()
-            self.counts["closed"] += 1
+            await self.connect(ask, proxy=proxy, source=source)
             answered.release()
 
         answered = asyncio.Semaphore(16)
@@ -186,11 +199,9 @@ async def nothing(flooder: Flooder) -> None:
 
 async def header_names(flooder: Flooder) -> None:
     """900 kB of new header names in each request, without rights"""
-    number = 0
 
     async def send() -> None:
-        nonlocal number
-        number += 1
+        number = next(flooder.numbers)
         names = (f"X-Remote-Extra-{number}-{index}-{'x' * 850}: 1" for index in range(1000))
         await flooder.send(f"{_METRICS}/x", [*_STRANGER, *names], proxy=True)
 
@@ -208,14 +219,12 @@ async def stalled_handshakes(flooder: Flooder) -> None:
 
 
 async def _silent(flooder: Flooder, beginning: bytes) -> None:
-    sockets = []
     with contextlib.ExitStack() as stack:
         for _ in range(3000):
             try:
                 each = socket.create_connection(("127.0.0.1", flooder.port), timeout=1)
                 stack.enter_context(each)
                 each.send(beginning)
-                sockets.append(each)
             except OSError:
                 flooder.counts["closed"] += 1
             await asyncio.sleep(0)
@@ -224,17 +233,7 @@ async def _silent(flooder: Flooder, beginning: bytes) -> None:
 
 async def idle_sessions(flooder: Flooder) -> None:
     """1 500 TLS connections that send no request"""
-
-    async def hold() -> None:
-        with contextlib.suppress(OSError):
-            async with flooder.connection() as (reader, _):
-                await reader.read()
-        flooder.counts["closed"] += 1
-
-    async with asyncio.TaskGroup() as group:
-        for _ in range(1500):
-            group.create_task(hold())
-            await asyncio.sleep(_PAUSE)
+    await flooder.repeat(1500, lambda: flooder.connect(lambda reader, _: reader.read()))
 
 
 async def kept_connections(flooder: Flooder) -> None:
@@ -261,7 +260,7 @@ async def kept_headers(flooder: Flooder) -> None:
 async def kept_answers(flooder: Flooder) -> None:
     """Answers of 250 kB to a client with rights, on 1 100 connections that are kept"""
     target = f"{_GROUP}/namespaces/{MANY}/pods/*/duty_cycle_current"
-    asked = request(target, [f"X-Remote-User: {AUTOSCALER}"], close=False)
+    asked = request(target, _AUTOSCALER, close=False)
     await flooder.keep(asked, 1100, proxy=True)
 
 
@@ -282,45 +281,27 @@ async def unread_answers(flooder: Flooder) -> None:
 async def pipelined(flooder: Flooder) -> None:
     """Endless heads while a request is under way, on 8 connections"""
     head = request(f"{_METRICS}/y", ["A: " + "x" * 100_000], close=False)
-
-    async def send() -> None:
-        status = "closed"
-        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
-            async with flooder.connection() as (_, writer):
-                while not writer.is_closing():
-                    writer.write(head)
-                    flooder.counts["MB sent"] += len(head) / _MB
-                    await writer.drain()
-                    await asyncio.sleep(0)  # drain alone does not let a lost connection be noticed
-        flooder.counts[status] += 1
-
-    await flooder.repeat(8, send)
+    await _endless(flooder, b"", head, clients=8)
 
 
 async def pipelined_requests(flooder: Flooder) -> None:
     """Small requests without a pause, answers not read, on 8 connections"""
     heads = request("/livez", close=False) * 1000
 
-    async def send() -> None:
-        with contextlib.suppress(OSError):
-            async with flooder.connection() as (reader, writer):
-                while not reader.at_eof():
-                    writer.write(heads)
-                    await writer.drain()
-                    await reader.read(_MB)
-        flooder.counts["closed"] += 1
+    async def send(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while not reader.at_eof():
+            writer.write(heads)
+            await writer.drain()
+            await reader.read(_MB)
 
-    await flooder.repeat(8, send)
+    await flooder.repeat(8, lambda: flooder.connect(send))
 
 
 async def many_headers(flooder: Flooder) -> None:
     """Requests with 2 000 empty headers each, never the same, on 4 connections"""
-    number = 0
 
     def new_request() -> bytes:
-        nonlocal number
-        number += 1
-        return request(f"{_METRICS}/{number}", ["ab:"] * 2000, close=False)
+        return request(f"{_METRICS}/{next(flooder.numbers)}", ["ab:"] * 2000, close=False)
 
     await flooder.repeat(4, lambda: flooder.keep_sending(new_request))
 
@@ -339,32 +320,23 @@ async def incomplete_heads(flooder: Flooder) -> None:
 async def _endless(
     flooder: Flooder, beginning: bytes, part: bytes, *, clients: int, most: int = 1000
 ) -> None:
-    async def send() -> None:
-        with contextlib.suppress(OSError):
-            async with flooder.connection() as (reader, writer):
-                writer.write(beginning)
-                for _ in range(most):
-                    writer.write(part)
-                    flooder.counts["MB sent"] += len(part) / _MB
-                    await writer.drain()
-                    await asyncio.sleep(0)
-                await reader.read()
-        flooder.counts["closed"] += 1
+    async def send(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(beginning)
+        for _ in range(most):
+            writer.write(part)
+            flooder.counts["MB sent"] += len(part) / _MB
+            await writer.drain()
+            await asyncio.sleep(0)  # drain alone does not let a lost connection be noticed
+        await reader.read()
 
-    await flooder.repeat(clients, send)
+    await flooder.repeat(clients, lambda: flooder.connect(send))
 
 
 async def large_answers(flooder: Flooder) -> None:
     """Answers of 57 MiB by Prometheus, to 3 clients with rights"""
-    headers = [f"X-Remote-User: {AUTOSCALER}"]
-    numbers = iter(range(_MB))
+    target = f"{_METRICS}/duty_cycle_current?metricLabelSelector=gpu!%3D"
     await flooder.repeat(
-        3,
-        lambda: flooder.send(
-            f"{_METRICS}/duty_cycle_current?metricLabelSelector=gpu!%3D{next(numbers)}",
-            headers,
-            proxy=True,
-        ),
+        3, lambda: flooder.send(f"{target}{next(flooder.numbers)}", _AUTOSCALER, proxy=True)
     )
 
 
@@ -373,20 +345,17 @@ async def tenant_labels(flooder: Flooder) -> None:
     await flooder.change_cluster("POST", TENANTS_PODS)
     target = f"{_GROUP}/namespaces/{TENANT}/pods/*/duty_cycle_current?labelSelector=app%3Dx"
     try:
-        await flooder.repeat(
-            2, lambda: flooder.send(target, [f"X-Remote-User: {AUTOSCALER}"], proxy=True)
-        )
+        await flooder.repeat(2, lambda: flooder.send(target, _AUTOSCALER, proxy=True))
     finally:
         await flooder.change_cluster("DELETE", TENANTS_PODS)
 
 
 async def yaml_answers(flooder: Flooder) -> None:
     """YAML of 50 pods, each request with a query string of its own, from 64 clients with rights"""
-    numbers = iter(range(_MB))
-    headers = [f"X-Remote-User: {AUTOSCALER}", "Accept: application/yaml"]
+    headers = [*_AUTOSCALER, "Accept: application/yaml"]
 
     def new_request() -> bytes:
-        number = next(numbers)
+        number = next(flooder.numbers)
         query = f"labelSelector=x!%3D{number}" if number % 2 else f"n={number}"
         target = f"{_GROUP}/namespaces/{CROWD}/pods/*/duty_cycle_current?{query}"
         return request(target, headers, close=False)
@@ -432,13 +401,12 @@ async def extras(flooder: Flooder) -> None:
 
 async def users_alike(flooder: Flooder) -> None:
     """Users that differ in their extra values alone, from 8 clients"""
-    numbers = iter(range(_MB))
-    await flooder.repeat(
-        8,
-        lambda: flooder.send(
-            "/apis", [*_STRANGER, f"X-Remote-Extra-A: {next(numbers)}"], proxy=True
-        ),
-    )
+
+    async def send() -> None:
+        headers = [*_STRANGER, f"X-Remote-Extra-A: {next(flooder.numbers)}"]
+        await flooder.send("/apis", headers, proxy=True)
+
+    await flooder.repeat(8, send)
 
 
 async def anonymous_reviews(flooder: Flooder) -> None:
@@ -452,20 +420,18 @@ async def reviews_of_strangers(flooder: Flooder) -> None:
 
 
 async def _new_paths(flooder: Flooder, headers: Iterable[str], *, proxy: bool) -> None:
-    numbers = iter(range(_MB))
-
     def new_request() -> bytes:
-        return request(f"/apis/{next(numbers)}", headers, close=False)
+        return request(f"/apis/{next(flooder.numbers)}", headers, close=False)
 
     await flooder.repeat(_MANY, lambda: flooder.keep_sending(new_request, proxy=proxy))
 
 
 async def tokens(flooder: Flooder) -> None:
     """420 clients, each request with a bearer token of its own"""
-    numbers = iter(range(_MB))
 
     def new_request() -> bytes:
-        return request("/apis", [f"Authorization: Bearer {next(numbers)}"], close=False)
+        token = f"Authorization: Bearer {next(flooder.numbers)}"
+        return request("/apis", [token], close=False)
 
     await flooder.repeat(_MANY, lambda: flooder.keep_sending(new_request))
 
@@ -478,7 +444,7 @@ async def forged_log(flooder: Flooder) -> None:
 
 def objects(name: str) -> Callable[[Flooder], Awaitable[None]]:
     """Return the flood that creates the objects of a case, and requests their metrics."""
-    case, headers = hostile.CASES[name], [f"X-Remote-User: {AUTOSCALER}"]
+    case = hostile.CASES[name]
 
     async def flood(flooder: Flooder) -> None:
         await flooder.change_cluster("POST", f"{OBJECTS}{name}")
@@ -488,7 +454,7 @@ def objects(name: str) -> Callable[[Flooder], Awaitable[None]]:
         paths = hostile.paths(case)
 
         def new_request() -> bytes:
-            return request(next(paths), headers, close=False)
+            return request(next(paths), _AUTOSCALER, close=False)
 
         await flooder.repeat(
             case.clients,
