@@ -18,6 +18,9 @@ from certs.bundle import Bundle
 
 NOW = dt.datetime(2026, 11, 20, 20, 25, 37, tzinfo=dt.UTC)
 DAY = dt.timedelta(days=1)
+INSECURE = ssl.create_default_context()
+"""TLS context of clients that verify nothing."""
+INSECURE.check_hostname, INSECURE.verify_mode = False, ssl.CERT_NONE
 _SERIAL = itertools.count(1)
 
 

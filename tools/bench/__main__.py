@@ -17,18 +17,16 @@ import dataclasses
 import json
 import os
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tools.bench import load, relist, report, testbed, watch
+from tools.bench import load, processes, relist, report, testbed, watch
 from tools.bench.load import ClosedResult, Pace
 from tools.bench.workload import Size
 
 SIZES = ("10x100x2", "100x1000x10", "1000x10000x40")
 _JSON = Path(__file__).parents[2] / "build" / "bench.json"
-_STARTED = time.monotonic()
 
 
 def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
@@ -73,14 +71,14 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     }
     if not arguments.load_only:
         for module in (relist, watch):
-            _progress(f"python -m {module.__name__}")
+            processes.progress(f"python -m {module.__name__}")
             print()
             rows, broken = module.run()
             results[module.__name__.rpartition(".")[2]] = rows
             problems += broken
     arguments.json.parent.mkdir(parents=True, exist_ok=True)
     arguments.json.write_text(json.dumps(results | {"problems": problems}, indent=1))
-    _progress(f"wrote {arguments.json}")
+    processes.progress(f"wrote {arguments.json}")
     print("\n".join(("", *problems)) if problems else "\nall claims hold")
     return 1 if problems else 0
 
@@ -94,16 +92,12 @@ def _run_load(
         with testbed.running(size) as bed:
             for server in servers:
                 seconds = pace.period + pace.measured
-                _progress(f"{server.name}, {size}: open loop, {seconds:.0f} s")
+                processes.progress(f"{server.name}, {size}: open loop, {seconds:.0f} s")
                 columns.append((server.name, size, load.run_open(bed, server, pace)))
             if size == sizes[-1]:
-                closed = load.run_closed(bed, servers, pace, _progress)
+                closed = load.run_closed(bed, servers, pace)
     columns.sort(key=lambda column: column[0])
     return columns, closed
-
-
-def _progress(text: str) -> None:
-    print(f"[{time.monotonic() - _STARTED:4.0f} s] {text}", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

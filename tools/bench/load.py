@@ -14,7 +14,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from tools.bench import api_server, client, processes, testbed
@@ -169,9 +169,7 @@ def run_open(bed: Testbed, server: Server, pace: Pace) -> OpenResult:
         )
 
 
-def run_closed(
-    bed: Testbed, servers: Sequence[Server], pace: Pace, report: Callable[[str], None]
-) -> list[ClosedResult]:
+def run_closed(bed: Testbed, servers: Sequence[Server], pace: Pace) -> list[ClosedResult]:
     """Run the closed loop on bare handlers and on the servers, round by round.
 
     Each server is requested in protobuf, as by the HPA controller, and once more in JSON.
@@ -197,7 +195,7 @@ def run_closed(
             loads[in_json(server.name)] = (started[server.name], JSON)
         rounds: list[dict[str, dict[str, Any]]] = []
         for number in range(pace.rounds):
-            report(f"closed loop, round {number + 1} of {pace.rounds}")
+            processes.progress(f"closed loop, round {number + 1} of {pace.rounds}")
             rounds.append({name: _run_round(bed, *each, pace) for name, each in loads.items()})
     fastest = max(bare, key=lambda name: statistics.median(_rates(rounds, name)))
     return [_closed_result(name, rounds, fastest) for name in rounds[0]]

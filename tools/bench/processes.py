@@ -19,8 +19,14 @@ from certs.issue import issue_temporary
 from tools.certificates import Holder
 from tools.real import prometheus as real
 
+_STARTED = time.monotonic()
 _CPUCLOCK_SCHED = 2
 """CPUCLOCK_SCHED of include/linux/posix-timers_types.h."""
+
+
+def progress(text: str) -> None:
+    """Print a line with the seconds since the start on standard error."""
+    print(f"[{time.monotonic() - _STARTED:4.0f} s] {text}", file=sys.stderr, flush=True)
 
 
 def certificates(folder: Path) -> Holder:

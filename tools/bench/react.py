@@ -16,7 +16,6 @@ import contextlib
 import dataclasses
 import math
 import re
-import ssl
 import sys
 import tempfile
 import time
@@ -27,7 +26,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from tools.bench import processes
 from tools.bench.workload import LABEL, METRIC, Size
+from tools.certificates import INSECURE
 from tools.cluster import kubelet, server
 from tools.control_plane import build
 from tools.control_plane.client import Client
@@ -98,7 +99,7 @@ def measure(size: Size, programs: build.Programs, *, sync: float = SYNC_SECONDS)
     """Start everything, make one step of load, and return when the HPAs showed it."""
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        _progress(f"{size.autoscalers} HPAs: starting a control plane")
+        processes.progress(f"{size.autoscalers} HPAs: starting a control plane")
         control_plane = _control_plane(folder, programs, sync)
         stack.callback(control_plane.stop)
         control_plane.start()
@@ -116,13 +117,13 @@ def measure(size: Size, programs: build.Programs, *, sync: float = SYNC_SECONDS)
         prometheus.write(size.series(BEFORE))
         _create_autoscalers(control_plane.admin, size, sync)
         _wait_for_value(control_plane.admin, size, BEFORE)
-        _progress("measuring the controller in steady state")
+        processes.progress("measuring the controller in steady state")
         count, seconds = _reconciliations(control_plane)
         started = time.monotonic()
         time.sleep(2 * sync)
         count_after, seconds_after = _reconciliations(control_plane)
         elapsed = time.monotonic() - started
-        _progress(f"one step of load, {BEFORE} to {AFTER}")
+        processes.progress(f"one step of load, {BEFORE} to {AFTER}")
         step = time.monotonic()
         prometheus.write(size.series(AFTER))
         times = [each - step for each in _wait_for_value(control_plane.admin, size, AFTER)]
@@ -196,7 +197,7 @@ def _run_all(what: str, create: Callable[[str, str], None], size: Size) -> None:
         for number, future in enumerate(futures.as_completed(pending), 1):
             future.result()
             if number % 200 == 0 or number == len(pending):
-                _progress(f"created {number} of {len(pending)} {what}")
+                processes.progress(f"created {number} of {len(pending)} {what}")
 
 
 def _wait_for_value(admin: Client, size: Size, value: int) -> list[float]:
@@ -222,7 +223,7 @@ def _wait_for_value(admin: Client, size: Size, value: int) -> list[float]:
                     seen.setdefault(event["object"]["metadata"]["uid"], time.monotonic())
                     if len(seen) == size.autoscalers:
                         break
-        _progress(f"{len(seen)} of {size.autoscalers} HPAs show {value}")
+        processes.progress(f"{len(seen)} of {size.autoscalers} HPAs show {value}")
     return sorted(seen.values())
 
 
@@ -241,10 +242,9 @@ def _reconciliations(control_plane: ControlPlane) -> tuple[float, float]:
         for each in control_plane.controller_manager.command
         if str(each).startswith("--secure-port=")
     )
+    url = f"https://127.0.0.1:{port}/metrics"
     # The controller manager issues its certificate itself.
-    context = ssl.create_default_context()
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    with urllib.request.urlopen(f"https://127.0.0.1:{port}/metrics", context=context) as response:
+    with urllib.request.urlopen(url, context=INSECURE) as response:
         text = response.read().decode()
 
     def total(suffix: str) -> float:
@@ -288,12 +288,6 @@ def _autoscaler(app: str, replicas: int) -> dict[str, Any]:
         },
     }
 
-
-def _progress(text: str) -> None:
-    print(f"[{time.monotonic() - _STARTED:4.0f} s] {text}", file=sys.stderr, flush=True)
-
-
-_STARTED = time.monotonic()
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))

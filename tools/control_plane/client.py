@@ -13,7 +13,7 @@ from collections.abc import Generator, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from tools import certificates
+from tools import certificates, kubeconfig
 
 JSON = "application/json"
 APPLY = "application/apply-patch+yaml"
@@ -140,23 +140,7 @@ class Client:
             user["client-certificate-data"] = _base64(self.holder.pem)
             user["client-key-data"] = _base64(self.holder.bundle.key_pem)
         cluster = {"server": self.url, "certificate-authority-data": _base64(self._ca)}
-        path.write_text(
-            json.dumps(
-                {
-                    "apiVersion": "v1",
-                    "kind": "Config",
-                    "clusters": [{"name": "control-plane", "cluster": cluster}],
-                    "users": [{"name": "user", "user": user}],
-                    "contexts": [
-                        {"name": "tests", "context": {"cluster": "control-plane", "user": "user"}}
-                    ],
-                    "current-context": "tests",
-                },
-                indent=2,
-            )
-        )
-        path.chmod(0o600)
-        return path
+        return kubeconfig.write(path, cluster, user)
 
 
 def _reply(response: http.client.HTTPResponse) -> Reply:

@@ -21,10 +21,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-import yaml
 from aiohttp import test_utils, web
 
 from rules.selectors import selectors
+from tools import kubeconfig as kubeconfig_file
 
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 
@@ -408,18 +408,8 @@ class Cluster:
 
 def kubeconfig(folder: pathlib.Path, server: test_utils.BaseTestServer, **user: Any) -> str:
     """Write a kubeconfig for the server; `user` has the user's fields (token, tokenFile, exec)."""
-    path = folder / "kubeconfig"
-    context = {"cluster": "fake", "user": "fake"}
-    document = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": "fake",
-        "clusters": [{"name": "fake", "cluster": {"server": str(server.make_url("/"))}}],
-        "users": [{"name": "fake", "user": user}],
-        "contexts": [{"name": "fake", "context": context}],
-    }
-    path.write_text(yaml.safe_dump(document))
-    return str(path)
+    cluster = {"server": str(server.make_url("/"))}
+    return str(kubeconfig_file.write(folder / "kubeconfig", cluster, user))
 
 
 def _parse(text: str) -> Any:

@@ -14,13 +14,13 @@ from typing import Literal
 from tools import http_server
 from tools.control_plane.daemon import free_ports
 from tools.http_server import Answer
+from tools.real.prometheus import OPENER
 
 Mode = Literal["", "refused", "404", "html", "no tenant", "wrong tenant", "hangs", "slow"]
 """How requests fail; empty if they do not."""
 
 _DELAY = 8.0
 """Seconds by which answers are late in the mode `slow`."""
-_OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 class Gate:
@@ -79,7 +79,7 @@ class Gate:
             method=request.command,
         )
         try:
-            with _OPENER.open(passed, timeout=60) as reply:
+            with OPENER.open(passed, timeout=60) as reply:
                 return reply.status, reply.headers.get("Content-Type", ""), reply.read()
         except urllib.error.HTTPError as error:
             with error:

@@ -12,7 +12,6 @@ import contextlib
 import datetime as dt
 import io
 import json
-import ssl
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -47,8 +46,6 @@ _PATCH = {"content_type": "application/merge-patch+json"}
 _RELIST = 5.0
 _SYNCS = 7.0
 """Seconds of a few syncs of the HPA controller, and until what is shared is stale."""
-INSECURE = ssl.create_default_context()
-INSECURE.check_hostname, INSECURE.verify_mode = False, ssl.CERT_NONE
 
 
 def replica_set(name: str) -> dict[str, Any]:

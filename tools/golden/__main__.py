@@ -56,7 +56,7 @@ def _prometheus(case: Case, folder: Path) -> Iterator[str]:
         flags = ("--enable-feature=native-histograms",) if case.histograms else ()
         server = stack.enter_context(prometheus.run(folder, config, flags=flags))
         server.put_series(case.samples(time.time()))
-        histograms.write(server.url, case.histograms)
+        histograms.write(server, case.histograms)
         if not case.gate:
             yield server.url
             return

@@ -15,6 +15,7 @@ from unittest import mock
 
 import time_machine
 
+from tools import kubeconfig as kubeconfigs
 from tools.faults.seeds import FAULTS, Fault
 from tools.golden import console, exchanges, run
 from tools.golden.exchanges import KUBERNETES, Recording
@@ -72,7 +73,7 @@ def section(title: str) -> str:
         mock.patch.object(socket.socket, "connect", side_effect=ConnectionRefusedError),
     ):
         server = {"server": f"https://{KUBERNETES}:6443"}
-        kubeconfig = run.write_kubeconfig(folder / "kubeconfig", server)
+        kubeconfig = kubeconfigs.write(folder / "kubeconfig", server, {})
         lines = [
             run.normalized(line)
             for each in _COMMANDS

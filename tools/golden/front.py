@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
-from tools import http_server
-from tools.faults.testbed import INSECURE
-from tools.golden.run import write_kubeconfig
+from tools import http_server, kubeconfig
+from tools.certificates import INSECURE
 from tools.http_server import Answer
 
 _JSON = "application/json"
@@ -87,7 +86,7 @@ def serving(
             return error.code, _JSON, error.read()
 
     with http_server.serving(respond) as port:
-        yield write_kubeconfig(folder / "front", {"server": f"http://127.0.0.1:{port}"})
+        yield kubeconfig.write(folder / "front", {"server": f"http://127.0.0.1:{port}"}, {})
 
 
 def _group(name: str) -> Mapping[str, Any]:

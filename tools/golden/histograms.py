@@ -5,18 +5,17 @@ from __future__ import annotations
 import itertools
 import struct
 import time
-import urllib.request
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from adapter.cli.local_prometheus.remote_write import HEADERS, field, uncompressed_snappy, varint
+from adapter.cli.local_prometheus.remote_write import field, uncompressed_snappy, varint
+from tools.real.prometheus import Client
 
 _STEP, _STEPS = 15, 40
 _ZERO_THRESHOLD = 1e-128
-_OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
-def write(url: str, histograms: Iterable[Mapping[str, Any]]) -> None:
+def write(client: Client, histograms: Iterable[Mapping[str, Any]]) -> None:
     """Write each histogram over the last ten minutes; `buckets` and `sum` are per step.
 
     The buckets are those of schema 0 from (0.5, 1] on.
@@ -27,10 +26,7 @@ def write(url: str, histograms: Iterable[Mapping[str, Any]]) -> None:
             field(1, _series(each, step, now - (_STEPS - step) * _STEP)) for each in histograms
         ]
         if series:
-            body = uncompressed_snappy(b"".join(series))
-            request = urllib.request.Request(f"{url}/api/v1/write", data=body, headers=HEADERS)
-            with _OPENER.open(request, timeout=60):
-                pass
+            client.send(uncompressed_snappy(b"".join(series)))
 
 
 def _series(histogram: Mapping[str, Any], step: int, at: int) -> bytes:

@@ -51,7 +51,6 @@ class Adapter:
         flags: Sequence[str],
         hpas: Sequence[Mapping[str, Any]] = (),
     ) -> None:
-        self.folder = folder
         self._watch = Watch(hpas)
         self.log: list[str] = []
         file = folder / "objects.json"
@@ -153,29 +152,10 @@ class Adapter:
             name = f"{each['involvedObject']['namespace']}/{each['involvedObject']['name']}"
             yield f"{each['type']} {each['reason']} {name}: {each['message']}"
 
-    def kubeconfig(self) -> Path:
-        """Write a kubeconfig by which commands reach the adapter alone, and return it."""
-        cluster = {"server": self.url, "insecure-skip-tls-verify": True}
-        return write_kubeconfig(self.folder / "kubeconfig", cluster)
-
     def logged(self) -> Iterator[str]:
         """Yield the warnings and errors in the log."""
         yield "$ log"
         yield from (each for each in self.log if _STARTING not in each)
-
-
-def write_kubeconfig(path: Path, cluster: dict[str, Any]) -> Path:
-    """Write a kubeconfig for a cluster, and return its path."""
-    document = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": "it",
-        "contexts": [{"name": "it", "context": {"cluster": "it", "user": "it"}}],
-        "users": [{"name": "it", "user": {}}],
-        "clusters": [{"name": "it", "cluster": cluster}],
-    }
-    path.write_text(json.dumps(document))
-    return path
 
 
 def command(*arguments: str) -> Iterator[str]:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import ssl
 import statistics
 import subprocess
 import sys
@@ -22,6 +21,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from tools import quantity
+from tools.certificates import INSECURE
 from tools.control_plane.daemon import free_ports
 
 _STEPS = ((0.0, 1), (0.25, 10), (0.5, 40), (0.75, 80), (1.0, 100), (0.5, 20), (0.0, 1))
@@ -97,9 +97,7 @@ def _nvidia_smi() -> Mapping[str, float]:
 def _answer(port: int, metric: str) -> float:
     """Return the value of the pod of the first GPU. Raises URLError."""
     path = f"/apis/custom.metrics.k8s.io/v1beta1/namespaces/default/pods/*/{metric}"
-    context = ssl.create_default_context()
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # of the demo itself
-    with urllib.request.urlopen(f"https://127.0.0.1:{port}{path}", context=context) as response:
+    with urllib.request.urlopen(f"https://127.0.0.1:{port}{path}", context=INSECURE) as response:
         return float(quantity.parse(json.load(response)["items"][0]["value"]))
 
 

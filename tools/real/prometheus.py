@@ -25,7 +25,7 @@ from adapter.cli.local_prometheus import binary, remote_write
 from adapter.cli.local_prometheus.remote_write import Labels
 from tools.control_plane.daemon import Daemon, free_ports
 
-_NO_PROXY_OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 """Ignores HTTP_PROXY: every server that the tests contact listens on this machine."""
 
 
@@ -54,9 +54,12 @@ class Client:
 
     def put_series(self, series: Iterable[tuple[Labels, remote_write.Samples]]) -> None:
         """Write series given as labels (with `__name__`) and samples of several times."""
-        body = remote_write.encode(series)
+        self.send(remote_write.encode(series))
+
+    def send(self, body: bytes) -> None:
+        """Send the body of a remote write."""
         request = urllib.request.Request(self._write_url, data=body, headers=remote_write.HEADERS)
-        with _NO_PROXY_OPENER.open(request, timeout=60):
+        with OPENER.open(request, timeout=60):
             pass
 
     def query(self, promql: str) -> list[dict[str, Any]]:
@@ -67,7 +70,7 @@ class Client:
     def get(self, path: str, **parameters: str) -> Any:
         """Return the `data` field of an API response."""
         url = f"{self.url}{path}?{urllib.parse.urlencode(parameters)}"
-        with _NO_PROXY_OPENER.open(url, timeout=60) as response:
+        with OPENER.open(url, timeout=60) as response:
             return json.load(response)["data"]
 
 
@@ -175,7 +178,7 @@ def wait_for(condition: Callable[[], object], what: str, *, seconds: float = 20)
 
 def status(target: str | urllib.request.Request, *, context: ssl.SSLContext | None = None) -> int:
     """Return the status code of a response from this machine; 0 when there is no response."""
-    opener = _NO_PROXY_OPENER
+    opener = OPENER
     if context is not None:
         opener = urllib.request.build_opener(
             urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)

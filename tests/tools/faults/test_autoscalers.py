@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from tools.certificates import INSECURE
 from tools.cluster import server
 from tools.cluster.server import Server
 from tools.control_plane.plane import ControlPlane
@@ -100,7 +101,7 @@ class Bed:
     def get(self, path: str) -> str:
         """Return the text at a path of the adapter."""
         url = f"{self.adapter.url}{path}"
-        with urllib.request.urlopen(url, context=testbed.INSECURE, timeout=10) as response:
+        with urllib.request.urlopen(url, context=INSECURE, timeout=10) as response:
             text: str = response.read().decode()
         return text
 
