@@ -30,6 +30,7 @@ from tools.bench import processes
 from tools.bench.workload import LABEL, METRIC, Size
 from tools.certificates import INSECURE
 from tools.cluster import kubelet, server
+from tools.cluster.hpa import Hpa
 from tools.control_plane import build
 from tools.control_plane.client import Client
 from tools.control_plane.plane import ControlPlane
@@ -219,20 +220,12 @@ def _wait_for_value(admin: Client, size: Size, value: int) -> list[float]:
             for event in events:
                 if event["type"] == "ERROR":
                     break  # the API server ends a watch that is too slow
-                if _current_value(event["object"]) == str(value):
+                if Hpa(document=event["object"], cells=()).metrics == [str(value)]:
                     seen.setdefault(event["object"]["metadata"]["uid"], time.monotonic())
                     if len(seen) == size.autoscalers:
                         break
         processes.progress(f"{len(seen)} of {size.autoscalers} HPAs show {value}")
     return sorted(seen.values())
-
-
-def _current_value(hpa: Any) -> str:
-    """Return the average value in the status of an HPA; empty if it has none."""
-    for metric in hpa.get("status", {}).get("currentMetrics") or ():
-        value: str = metric.get("pods", {}).get("current", {}).get("averageValue", "")
-        return value
-    return ""
 
 
 def _reconciliations(control_plane: ControlPlane) -> tuple[float, float]:

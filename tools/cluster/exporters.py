@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import threading
 import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler
 
+from adapter.cli.demo.fleet import Pod
 from adapter.cli.demo.generations import Generation
+from adapter.cli.demo.serving import Server, Serving
 from tools import http_server
 from tools.cluster import state_metrics
 from tools.cluster.fleet import LiveFleet
 from tools.cluster.kubelet import Kubelet
 from tools.cluster.scrape import SERVERS, STATE_METRICS
-from tools.cluster.servers import Servers
 from tools.http_server import METRICS, Answer
 
 Pages = Callable[[str], str | None]
@@ -23,7 +26,7 @@ Pages = Callable[[str], str | None]
 def pages(fleet: LiveFleet, kubelet: Kubelet, generation: Generation) -> Pages:
     """Return the metrics of nodes' exporters, of kube-state-metrics and of servers in pods."""
     started = time.monotonic()
-    servers = Servers(fleet, generation.server) if generation.server else None
+    servers = _Servers(fleet, generation.server) if generation.server else None
 
     def page(path: str) -> str | None:
         if path == STATE_METRICS:
@@ -49,3 +52,48 @@ def serving(pages: Pages) -> Iterator[int]:
 
     with http_server.serving(answer) as port:
         yield port
+
+
+class _Servers:
+    """One server in each pod that has GPUs, whose requests follow the load of its first GPU."""
+
+    def __init__(self, fleet: LiveFleet, server: Server) -> None:
+        self._fleet = fleet
+        self._server = server
+        self._lock = threading.Lock()
+        self._running: dict[Pod, tuple[Serving, float]] = {}
+        """Server of each pod, and when it started."""
+
+    def targets(self) -> str:
+        """Return the pods for `http_sd_configs`, with the labels that a PodMonitor adds."""
+        groups = [
+            {
+                "targets": [f"{pod.name}:8000"],
+                "labels": {
+                    "__metrics_path__": f"/{pod.name}/metrics",
+                    "namespace": pod.namespace,
+                    "pod": pod.name,
+                    "container": "server",
+                },
+            }
+            for pod in self._fleet.pods
+        ]
+        return json.dumps(groups)
+
+    def render(self, name: str) -> str | None:
+        """Return what the server in a pod exposes; None if no ready pod has this name."""
+        pods = {pod.name: (pod, gpus[0]) for pod, gpus in self._fleet.pods.items()}
+        if name not in pods:
+            return None
+        pod, gpu = pods[name]
+        now = time.monotonic()
+        with self._lock:
+            for gone in self._running.keys() - self._fleet.pods.keys():
+                del self._running[gone]
+            serving, started = self._running.setdefault(pod, (Serving(self._server), now))
+            busy = next(
+                reading.utilization
+                for each, reading in self._fleet.readings(pod.node, now - started)
+                if each.index == gpu.index
+            )
+            return serving.page(now - started, lambda _: busy)

@@ -45,20 +45,18 @@ class Programs:
     kubectl: Path
 
 
-def ensure_programs(
-    environ: Mapping[str, str] = os.environ, *, progress_seconds: float = 15.0
-) -> Programs:
+def ensure_programs(environ: Mapping[str, str] = os.environ) -> Programs:
     """Return all programs; build or download the missing ones.
 
-    A build takes minutes and prints a line on stderr every `progress_seconds`. Raises
-    NoProgramError, whose text says what to install.
+    A build takes minutes and prints its progress on stderr. Raises NoProgramError, whose text says
+    what to install.
     """
     version = _wanted_version(environ)
     paths = {name: _existing(name, version, environ) for name in go_modules.PROGRAMS}
     if missing := [name for name, path in paths.items() if path is None]:
         task = f"building {', '.join(missing)} {version} (5 to 8 minutes on two cores)"
         targets = {name: go_modules.package(name) for name in missing}
-        _build(targets, version, environ, progress_seconds, task)
+        _build(targets, version, environ, task)
     apiserver, controller_manager, kubectl = (
         path or _cache_folder(version, environ) / name for name, path in paths.items()
     )
@@ -83,7 +81,7 @@ def ensure_reader(version: str, environ: Mapping[str, str] = os.environ) -> Path
     path = _cache_folder(version, environ) / f"reader-{digest}"
     if not path.exists():
         task = f"building the Go client for Kubernetes {version} (half a minute on two cores)"
-        _build({path.name: str(source)}, version, environ, 15.0, task)
+        _build({path.name: str(source)}, version, environ, task)
     return path
 
 
@@ -126,13 +124,7 @@ def _program_version(program: Path) -> str:
     return done.stdout.strip().removeprefix("Kubernetes v")
 
 
-def _build(
-    targets: Mapping[str, str],
-    version: str,
-    environ: Mapping[str, str],
-    progress_seconds: float,
-    task: str,
-) -> None:
+def _build(targets: Mapping[str, str], version: str, environ: Mapping[str, str], task: str) -> None:
     """Build the programs into the cache. `targets` has the Go package or file of each name."""
     if not go_modules.folder(version).exists():
         raise NoProgramError(
@@ -151,7 +143,6 @@ def _build(
         title=f"Kubernetes {version}",
         task=task,
         otherwise="set $KUBEBUILDER_ASSETS to a folder that has the programs",
-        progress_seconds=progress_seconds,
     )
 
 

@@ -22,6 +22,7 @@ from types import MappingProxyType
 
 from adapter.cli.local_prometheus.debian import NoProgramError
 
+_PROGRESS_SECONDS = 15.0
 _COMPILER_FLAGS = ("-gcflags=all=-N -l -dwarf=false", "-gcflags=std=-dwarf=false")
 """No optimisation and no debug information: the build is a fifth shorter and the programs use
 somewhat more CPU. Go's standard library, which contains the cryptography, stays optimised."""
@@ -38,7 +39,6 @@ def build(
     otherwise: str,
     stamps: Mapping[str, str] = MappingProxyType({}),
     flags: Sequence[str] = (),
-    progress_seconds: float = 15.0,
 ) -> None:
     """Build the programs that `into` lacks, unless another process has just done so.
 
@@ -58,7 +58,7 @@ def build(
             variables = (f"-X {name}={value}" for name, value in stamps.items())
             command += ["-ldflags", " ".join(("-s -w", *variables))]
             command += ["-o", f"{scratch}/", *missing.values()]
-            _go_build(command, source, Path(scratch), environ, progress_seconds, task, otherwise)
+            _go_build(command, source, Path(scratch), environ, task, otherwise)
             for name, target in missing.items():
                 (Path(scratch) / Path(target).stem).rename(into / name)
 
@@ -88,7 +88,6 @@ def _go_build(
     source: Path,
     scratch: Path,
     environ: Mapping[str, str],
-    progress_seconds: float,
     task: str,
     otherwise: str,
 ) -> None:
@@ -117,7 +116,7 @@ def _go_build(
         reader = threading.Thread(target=packages.extend, args=(process.stderr,), daemon=True)
         try:
             reader.start()
-            while not _exited(process, progress_seconds):
+            while not _exited(process, _PROGRESS_SECONDS):
                 elapsed = _duration(time.monotonic() - started)
                 _print(f"{task} ... {elapsed}, {len(packages)} packages")
             reader.join()

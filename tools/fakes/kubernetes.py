@@ -103,8 +103,8 @@ class Request:
 class Cluster:
     """Objects, their history for watches, and the requests received."""
 
-    def __init__(self, *, aggregated: bool = True) -> None:
-        self.aggregated = aggregated
+    def __init__(self) -> None:
+        self.aggregated = True
         self.metadata_only = True
         """Whether PartialObjectMetadata is supported."""
         self.resources: list[Resource] = list(BUILTIN)

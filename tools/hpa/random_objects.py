@@ -44,24 +44,36 @@ def case(number: int, seed: int) -> Case:
     ]
     if any(each["type"] in {"Object", "External"} for each in metrics) and draw.random() < 0.1:
         low = 0
-    spec: dict[str, Any] = {
-        "scaleTargetRef": {"apiVersion": f"{GROUP}/v1", "kind": KIND, "name": name},
-        "minReplicas": low,
-        "maxReplicas": high,
-        "metrics": metrics,
-    }
-    if draw.random() < 0.5:
-        spec["behavior"] = _behavior(draw)
-    metadata = {"name": name, "namespace": NAMESPACE}
+    behavior = _behavior(draw) if draw.random() < 0.5 else None
+    bounds = {"minReplicas": low, "maxReplicas": high}
+    return _case(name, bounds, metrics, behavior, (wanted, present), pods, replies)
+
+
+def _case(
+    name: str,
+    bounds: dict[str, int],
+    metrics: list[dict[str, Any]],
+    behavior: Any,
+    replicas: tuple[int, int],
+    pods: list[dict[str, Any]],
+    replies: dict[str, Any],
+) -> Case:
+    """Return a case; `replicas` are those of spec and status of the target."""
+    version, metadata = f"{GROUP}/v1", {"name": name, "namespace": NAMESPACE}
+    reference = {"apiVersion": version, "kind": KIND, "name": name}
+    spec = {"scaleTargetRef": reference, **bounds, "metrics": metrics}
     return Case(
         name=name,
-        hpa={"metadata": metadata, "spec": spec},
+        hpa={
+            "metadata": metadata,
+            "spec": spec if behavior is None else spec | {"behavior": behavior},
+        },
         target={
-            "apiVersion": f"{GROUP}/v1",
+            "apiVersion": version,
             "kind": KIND,
             "metadata": metadata,
-            "spec": {"replicas": wanted},
-            "status": {"replicas": present, "selector": f"app={name}"},
+            "spec": {"replicas": replicas[0]},
+            "status": {"replicas": replicas[1], "selector": f"app={name}"},
         },
         pods=pods,
         replies=replies,
@@ -89,32 +101,12 @@ def chosen(
         source["describedObject"] = {"apiVersion": f"{GROUP}/v1", "kind": KIND, "name": name}
         path = f"{CUSTOM}/{PLURAL}.{GROUP}/{name}/{metric}"
     items = [
-        _custom(metric, name, each)
-        if kind == "Object"
-        else {"metricName": metric, "metricLabels": {}, "timestamp": _time(0), "value": each}
+        _custom(metric, name, each) if kind == "Object" else _external(metric, each)
         for each in values
     ]
-    spec = {
-        "scaleTargetRef": {"apiVersion": f"{GROUP}/v1", "kind": KIND, "name": name},
-        "minReplicas": 1,
-        "maxReplicas": 7,
-        "metrics": [{"type": kind, kind.lower(): source}],
-        **({} if behavior is None else {"behavior": behavior}),
-    }
-    metadata = {"name": name, "namespace": NAMESPACE}
-    return Case(
-        name=name,
-        hpa={"metadata": metadata, "spec": spec},
-        target={
-            "apiVersion": f"{GROUP}/v1",
-            "kind": KIND,
-            "metadata": metadata,
-            "spec": {"replicas": 2},
-            "status": {"replicas": 2, "selector": f"app={name}"},
-        },
-        pods=pods,
-        replies={path: items},
-    )
+    metrics = [{"type": kind, kind.lower(): source}]
+    bounds = {"minReplicas": 1, "maxReplicas": 7}
+    return _case(name, bounds, metrics, behavior, (2, 2), pods, {path: items})
 
 
 def _value(draw: random.Random) -> str:
@@ -171,10 +163,7 @@ def _metric(
         return {"type": kind, "object": source}
     if kind == "External":
         values_of = [_value(draw) for _ in range(draw.choice([0, 1, 1, 1, 2, 3]))]
-        items = [
-            {"metricName": name, "metricLabels": {}, "timestamp": _time(0), "value": each}
-            for each in values_of
-        ]
+        items = [_external(name, each) for each in values_of]
         replies[f"{EXTERNAL}/{name}"] = None if absent else items
         target = _target(draw, "Value", "AverageValue")
         return {"type": kind, "external": {"metric": {"name": name}, "target": target}}
@@ -197,6 +186,10 @@ def _custom(metric: str, name: str, value: str) -> dict[str, Any]:
         "timestamp": _time(0),
         "value": value,
     }
+
+
+def _external(metric: str, value: str) -> dict[str, Any]:
+    return {"metricName": metric, "metricLabels": {}, "timestamp": _time(0), "value": value}
 
 
 def _usage(draw: random.Random, pod: dict[str, Any]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import argparse
 import contextlib
 import io
 import os
+import re
 import shlex
 import shutil
 import sys
@@ -20,10 +21,10 @@ from pathlib import Path
 
 from adapter.cli.demo.generations import DEFAULT, GENERATIONS, Generation
 from tools.cluster import cluster
-from tools.cluster import console as console_process
 from tools.cluster.cluster import Cluster
 from tools.control_plane import build, foreground, plane
 from tools.control_plane.build import Programs
+from tools.control_plane.daemon import Daemon
 from tools.control_plane.plane import ControlPlane
 from tools.playground import manifests, screen
 from tools.playground.observer import Observer
@@ -41,6 +42,7 @@ RAISED_LOAD = 8
 """Replicas of the load generator in the command that raises the load: 120 % of a GPU."""
 PODS = "/apis/custom.metrics.k8s.io/v1beta1/namespaces/default/pods/*"
 _SCRAPE_TIMEOUT = 60.0
+_ADDRESS = re.compile(r"^Console: (http://\S+)$", re.MULTILINE)
 
 
 def generations() -> dict[str, Generation]:
@@ -143,12 +145,11 @@ def _run(args: argparse.Namespace, programs: Programs, folder: Path, step: Steps
             step(f"HorizontalPodAutoscaler {manifests.BERT}")
             control_plane.kubectl("apply", "-f", "-", text=manifests.hpa(server=server is not None))
             address = stack.enter_context(
-                console_process.running(control_plane, c.prometheus.url, folder / "console.log")
+                _console(control_plane, c.prometheus.url, folder / "console.log")
             )
             step(f"everything is running; Prometheus: {c.prometheus.url}; logs: {folder}")
             observer = Observer(
                 c,
-                title="gpu-metrics-adapter playground",
                 subtitle=f"Kubernetes {programs.version} · {generation.summary}",
                 commands=commands(
                     control_plane,
@@ -182,6 +183,22 @@ def _deploy(c: Cluster, load: int, generation: Generation) -> None:
         return any(pod.name in label_values for pod in c.fleet.pods)
 
     wait_for(scraped, f"the GPU of {manifests.BERT} is scraped", seconds=_SCRAPE_TIMEOUT)
+
+
+@contextlib.contextmanager
+def _console(control_plane: ControlPlane, prometheus: str, log: Path) -> Iterator[str]:
+    """Run the console until the context ends; yield its first address, which has the token."""
+    command = [
+        *(sys.executable, "-m", "adapter", "console", "--no-browser", "--port=0"),
+        f"--kubeconfig={control_plane.kubeconfig}",
+        f"--prometheus-url={prometheus}",
+    ]
+    daemon = Daemon("console", command, log, lambda: bool(_ADDRESS.search(log.read_text())))
+    daemon.start()
+    try:
+        yield _ADDRESS.findall(log.read_text())[0]
+    finally:
+        daemon.stop()
 
 
 def commands(

@@ -5,9 +5,10 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
+from tools.cluster.hpa import HEADER
 from tools.playground import chart, manifests
-from tools.playground.styled_text import Line, Span, length, render, truncate
 from tools.playground.view import Autoscaler, Event, Snapshot, View
 
 AXIS_WIDTH = 8
@@ -17,7 +18,30 @@ TOLERANCE = 0.1
 _COLUMN_GAP = 3
 """Spaces between columns, as in kubectl."""
 _MARGIN = 1
+_TITLE = "gpu-metrics-adapter playground"
 _MAX_CHART_ROWS = 8
+_SGR_CODES = {
+    "strong": "1",
+    "dim": "2",
+    "load": "36",
+    "good": "32",
+    "high": "33",
+    "replicas": "34",
+    "waiting": "90",
+    "bad": "31",
+}
+_RESET = "\x1b[0m"
+_ELLIPSIS = "…"
+
+
+class Span(NamedTuple):
+    """Part of a line; `style` is a key of _SGR_CODES (ECMA-48) or empty."""
+
+    text: str
+    style: str = ""
+
+
+Line = tuple[Span, ...]
 _EMPTY: Line = ()
 
 
@@ -28,12 +52,12 @@ def frame(view: View, *, width: int, height: int, colour: bool) -> list[str]:
     be copied whole.
     """
     below = _commands(view)
-    below[0] = truncate(below[0], width)
+    below[0] = _truncate(below[0], width)
     while below and _terminal_rows(below, width) > height:
         below.pop()
     above = _above_commands(view, width, height - _terminal_rows(below, width))
-    lines = [*(truncate(line, width) for line in above), *below]
-    return [render(line, colour=colour) for line in lines]
+    lines = [*(_truncate(line, width) for line in above), *below]
+    return [_render(line, colour=colour) for line in lines]
 
 
 def line(view: View) -> str:
@@ -50,7 +74,7 @@ def line(view: View) -> str:
 
 def commands(view: View) -> list[str]:
     """Return the commands to try, for a log."""
-    return [render(each, colour=False) for each in _commands(view)]
+    return [_render(each, colour=False) for each in _commands(view)]
 
 
 def event(event: Event) -> str:
@@ -66,7 +90,7 @@ def clock(seconds: float) -> str:
 
 def _terminal_rows(lines: Iterable[Line], width: int) -> int:
     """Return the number of rows on a terminal that wraps long lines."""
-    return sum(max(1, math.ceil(length(line) / width)) for line in lines)
+    return sum(max(1, math.ceil(_length(line) / width)) for line in lines)
 
 
 def _above_commands(view: View, width: int, height: int) -> list[Line]:
@@ -102,7 +126,7 @@ def _above_commands(view: View, width: int, height: int) -> list[Line]:
 
 
 def _title(view: View, width: int) -> Line:
-    left = f" {view.title} · {clock(view.now.seconds)}"
+    left = f" {_TITLE} · {clock(view.now.seconds)}"
     right = f"{view.subtitle} "
     padding = max(2, width - len(left) - len(right))
     return (Span(left, "strong"), Span(" " * padding), Span(right, "dim"))
@@ -230,7 +254,7 @@ def _hpa_table(scaler: Autoscaler | None, width: int) -> list[Line]:
     """Return the lines of `kubectl get hpa`; a narrow terminal lacks the constant columns."""
     if scaler is None:
         return [_EMPTY, (Span(" No HPA scales this Deployment.", "bad"),)]
-    columns = list(zip(scaler.header, scaler.cells, strict=True))
+    columns = list(zip(HEADER, scaler.cells, strict=True))
     for constant in ("REFERENCE", "NAME", "MINPODS", "MAXPODS"):
         if sum(max(map(len, column)) + _COLUMN_GAP for column in columns) > width:
             columns = [column for column in columns if column[0] != constant]
@@ -278,3 +302,31 @@ def _value(now: Snapshot) -> str:
 
 def _number(value: float) -> str:
     return f"{value:g}"
+
+
+def _length(line: Line) -> int:
+    """Return the number of characters."""
+    return sum(len(each.text) for each in line)
+
+
+def _truncate(line: Line, width: int) -> Line:
+    """Shorten a line to `width` characters; an ellipsis replaces the rest."""
+    if _length(line) <= width:
+        return line
+    left = max(0, width - 1)
+    kept: list[Span] = []
+    for each in line:
+        kept.append(Span(each.text[:left], each.style))
+        left -= len(kept[-1].text)
+    return (*kept, Span(_ELLIPSIS[:width]))
+
+
+def _render(line: Line, *, colour: bool) -> str:
+    """Return the text of a line, with escape sequences if `colour`."""
+    return "".join(_render_span(each, colour=colour) for each in line if each.text)
+
+
+def _render_span(span: Span, *, colour: bool) -> str:
+    if not colour or not span.style:
+        return span.text
+    return f"\x1b[{_SGR_CODES[span.style]}m{span.text}{_RESET}"

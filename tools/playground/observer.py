@@ -25,11 +25,8 @@ _EVENTS_PATH = f"/api/v1/namespaces/default/events?fieldSelector={urllib.parse.q
 class Observer:
     """History of snapshots and events. `commands` are passed on to the view."""
 
-    def __init__(
-        self, cluster: Cluster, *, title: str, subtitle: str, commands: Iterable[Command]
-    ) -> None:
+    def __init__(self, cluster: Cluster, *, subtitle: str, commands: Iterable[Command]) -> None:
         self._cluster = cluster
-        self._title = title
         self._subtitle = subtitle
         self._commands = tuple(commands)
         self._started = time.monotonic()
@@ -65,7 +62,6 @@ class Observer:
         self._error = error
         self._snapshots.append(self._snapshot(seconds, current_hpa))
         return View(
-            title=self._title,
             subtitle=self._subtitle,
             snapshots=self._snapshots,
             autoscaler=self._autoscaler,
@@ -142,7 +138,6 @@ def autoscaler(current: hpa.Hpa) -> Autoscaler:
         target=float(quantity.parse(hpa.target_value(metric))),
         min_replicas=spec.get("minReplicas", 1),
         max_replicas=spec["maxReplicas"],
-        header=hpa.HEADER,
         cells=current.cells,
     )
 

@@ -32,8 +32,8 @@ class Autoscaler:
     target: float
     min_replicas: int
     max_replicas: int
-    header: tuple[str, ...]
     cells: tuple[str, ...]
+    """Below HEADER of `tools.cluster.hpa`."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +56,6 @@ class Command:
 class View:
     """Everything that is drawn."""
 
-    title: str
     subtitle: str
     snapshots: Sequence[Snapshot]
     """Oldest first; at least one."""

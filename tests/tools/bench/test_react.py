@@ -14,16 +14,3 @@ def test_step_of_load_is_measured(programs) -> None:
     assert 0 < result.half <= result.most <= result.all
     assert result.one_pass > 0
     assert result.reconciliation > 0
-
-
-@pytest.mark.parametrize(
-    ("status", "value"),
-    [
-        ({}, ""),
-        ({"currentMetrics": None}, ""),
-        ({"currentMetrics": [{"type": ""}]}, ""),
-        ({"currentMetrics": [{"pods": {"current": {"averageValue": "40"}}}]}, "40"),
-    ],
-)
-def test_value_comes_from_the_status(status, value) -> None:
-    assert react._current_value({"status": status}) == value

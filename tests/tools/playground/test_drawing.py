@@ -5,11 +5,12 @@ import re
 
 import pytest
 
-from tools.playground import drawing, sample_view
+from tests.tools.playground import sample_view
+from tools.playground import drawing
 from tools.playground.view import Event, View
 
 LARGE = """\
- playground · 01:59                                   Kubernetes 1.36.3
+ gpu-metrics-adapter playground · 01:59               Kubernetes 1.36.3
 
  load      120 %  of one GPU · 8 replicas of bert-load
    150 ▏                                 ▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂
@@ -49,7 +50,7 @@ LARGE = """\
 """72 columns, 37 rows; the terminal wraps the last line."""
 
 SMALL = """\
- playground · 01:59                       Kubernetes 1.36.3
+ gpu-metrics-adapter playground · 01:59   Kubernetes 1.36.3
  load      120 %  of one GPU · 8 replicas of bert-load
        ▏▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆
  metric    24.0   target 20 · duty_cycle_current

@@ -10,7 +10,8 @@ from typing import TextIO
 
 import pytest
 
-from tools.playground import drawing, sample_view, screen
+from tests.tools.playground import sample_view
+from tools.playground import drawing, screen
 from tools.playground.view import Event
 
 

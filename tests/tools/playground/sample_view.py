@@ -1,4 +1,4 @@
-"""View of two minutes in which the load rises, for tests."""
+"""View of two minutes in which the load rises."""
 
 from __future__ import annotations
 
@@ -7,14 +7,12 @@ from typing import Any
 
 from tools.playground.view import Autoscaler, Command, Event, Snapshot, View
 
-HEADER = ("NAME", "REFERENCE", "TARGETS", "MINPODS", "MAXPODS", "REPLICAS", "AGE")
 CELLS = ("bert", "Deployment/bert-intent-detection", "24/20", "1", "10", "5", "2m")
 AUTOSCALER = Autoscaler(
     metric="duty_cycle_current",
     target=20.0,
     min_replicas=1,
     max_replicas=10,
-    header=HEADER,
     cells=CELLS,
 )
 QUERY = "kubectl get --raw '/apis/custom.metrics.k8s.io/v1beta1/nodes/*/duty_cycle'"
@@ -48,7 +46,6 @@ def view(**changes: Any) -> View:
     """Return the view after all snapshots, with some fields replaced."""
     return dataclasses.replace(
         View(
-            title="playground",
             subtitle="Kubernetes 1.36.3",
             snapshots=snapshots(),
             autoscaler=AUTOSCALER,
