@@ -127,22 +127,16 @@ class Testbed:
     def start(self, server: Server, *flags: str) -> Iterator[Running]:
         """Run a server until the context ends, when it has values of the last application."""
         (port,) = free_ports(1)
+        arguments = [*processes.flags(self.folder, self.prometheus.url, port)]
         if server.own_rules:
-            (self.folder / "rules.yaml").write_text(workload.RULES)
-            kubeconfig = self.folder / "kubeconfig"
-            arguments = [
-                f"--prometheus-url={self.prometheus.url}",
-                f"--config={self.folder / 'rules.yaml'}",
-                f"--lister-kubeconfig={kubeconfig}",
+            rules, kubeconfig = self.folder / "rules.yaml", self.folder / "kubeconfig"
+            rules.write_text(workload.RULES)
+            arguments = [each for each in arguments if not each.startswith("--preset=")]
+            arguments += [
+                f"--config={rules}",
                 f"--authentication-kubeconfig={kubeconfig}",
                 f"--authorization-kubeconfig={kubeconfig}",
-                f"--tls-cert-file={self.folder / 'tls.crt'}",
-                f"--tls-private-key-file={self.folder / 'tls.key'}",
-                "--bind-address=127.0.0.1",
-                f"--secure-port={port}",
             ]
-        else:
-            arguments = [*processes.flags(self.folder, self.prometheus.url, port)]
         command = server.command.replace("{flags}", shlex.join([*arguments, *flags]))
         endpoint = self._endpoint(port)
         *_, (_, app) = self.size.apps()

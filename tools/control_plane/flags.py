@@ -5,8 +5,8 @@ https://kubernetes.io/docs/reference/command-line-tools-reference/
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
+from typing import NamedTuple
 
 from tools.control_plane.build import Programs
 from tools.control_plane.credentials import FRONT_PROXY, Credentials
@@ -14,8 +14,7 @@ from tools.control_plane.credentials import FRONT_PROXY, Credentials
 Command = list[str | Path]
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Ports:
+class Ports(NamedTuple):
     """Ports of the loopback address."""
 
     etcd: int

@@ -32,13 +32,7 @@ class ControlPlane:
         self.folder = folder
         self.programs = programs
         self.credentials = Credentials.create(folder / "credentials")
-        etcd, etcd_peers, apiserver, controller_manager = free_ports(4)
-        ports = flags.Ports(
-            etcd=etcd,
-            etcd_peers=etcd_peers,
-            apiserver=apiserver,
-            controller_manager=controller_manager,
-        )
+        ports = flags.Ports(*free_ports(4))
         self.url = f"https://127.0.0.1:{ports.apiserver}"
         self._client_numbers = itertools.count()
         self.admin = self.client(holder=self.credentials.user("admin", "system:masters"))

@@ -18,7 +18,7 @@ from pathlib import Path
 from tools.faults.gate import Gate
 from tools.golden import exchanges, histograms, lines
 from tools.golden.cases import CASES, Case
-from tools.golden.exchanges import PROMETHEUS
+from tools.golden.exchanges import PROMETHEUS, Recording
 from tools.real import prometheus
 
 
@@ -40,12 +40,12 @@ def main(arguments: Sequence[str]) -> int:
 def _record(case: Case) -> None:
     with tempfile.TemporaryDirectory(prefix="golden-") as created:
         folder = Path(created)
-        with _prometheus(case, folder) as url, exchanges.recorded({PROMETHEUS: url}) as recorder:
+        with _prometheus(case, folder) as url, exchanges.recorded({PROMETHEUS: url}) as recorded:
             at = time.time()
             list(lines.of(case))
     path = lines.recording(case)
     path.parent.mkdir(exist_ok=True)
-    recorder.recording(at).save(path)
+    Recording.of(at, recorded).save(path)
 
 
 @contextlib.contextmanager

@@ -5,20 +5,29 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import socket
+import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from unittest import mock
 
 import time_machine
 
+from adapter.background import Background
+from adapter.cli.console.reader import Installation, Reader
+from adapter.cli.console.views import Query, Views
+from adapter.clients.kubernetes import Kube
+from rules.quoting import escaped
 from tools import kubeconfig as kubeconfigs
+from tools.cluster.server import NAME, NAMESPACE
 from tools.faults.seeds import FAULTS, Fault
-from tools.golden import console, exchanges, run
+from tools.golden import exchanges, run
 from tools.golden.exchanges import KUBERNETES, Recording
+from tools.waiting import until
 
 _HERE = Path(__file__).parents[2] / "tests" / "golden"
 _HOST = "127.0.0.1"
@@ -29,6 +38,9 @@ _CHANGED = '"value":"100k"', '"value":"150k"'
 """A recorded value, and the one of the other server of `migrate --compare`."""
 _PAGES = ("exporter stopped", "counter as gauge")
 """Faults whose page of the console, and `migrate --compare`, are held: without and with a value."""
+_RATE = 1000
+_TIMEOUT = 20.0
+"""As in the console."""
 TITLES = {f"cluster: {each.title}": each for each in FAULTS}
 
 
@@ -42,10 +54,10 @@ def path_of(fault: Fault) -> Path:
 def record(fault: Fault, kubeconfig: str) -> Iterator[None]:
     """Record what the commands read until the context ends, and what the console reads."""
     at = time.time()
-    with exchanges.recorded({}, names={_HOST: KUBERNETES}) as recorder:
+    with exchanges.recorded({}, names={_HOST: KUBERNETES}) as recorded:
         yield
-        list(console.lines(kubeconfig, page=_page(fault)))
-    recorder.recording(at).save(path_of(fault))
+        list(_console(kubeconfig, page=_page(fault)))
+    Recording.of(at, recorded).save(path_of(fault))
 
 
 def _page(fault: Fault) -> tuple[str, str] | None:
@@ -69,11 +81,11 @@ def section(title: str) -> str:
         exchanges.replayed(
             both, {KUBERNETES: KUBERNETES, _HOST: KUBERNETES, _OURS: _OURS}, hangs=True
         ) as missing,
-        run.folder() as folder,
+        tempfile.TemporaryDirectory(prefix="golden-") as folder,
         mock.patch.object(socket.socket, "connect", side_effect=ConnectionRefusedError),
     ):
         server = {"server": f"https://{KUBERNETES}:6443"}
-        kubeconfig = kubeconfigs.write(folder / "kubeconfig", server, {})
+        kubeconfig = kubeconfigs.write(Path(folder, "kubeconfig"), server, {})
         lines = [
             run.normalized(line)
             for each in _COMMANDS
@@ -82,7 +94,38 @@ def section(title: str) -> str:
         if _page(TITLES[title]):
             compared = run.command("migrate", *_COMPARE, f"--kubeconfig={kubeconfig}")
             lines += map(run.normalized, compared)
-        shown = console.lines(str(kubeconfig), page=_page(TITLES[title]))
+        shown = _console(str(kubeconfig), page=_page(TITLES[title]))
         lines += map(run.normalized, shown)
     assert not missing, f"{title}: record it again; there is no answer to {missing[:3]}"
     return "\n".join((f"=== {title}", *lines, "\n"))
+
+
+def _console(kubeconfig: str, *, page: tuple[str, str] | None) -> Iterator[str]:
+    """Yield the rows of autoscalers, and the page of the one with this namespace and name."""
+    rows, shown = asyncio.run(_views(kubeconfig, page))
+    yield "$ console: /autoscalers.txt"
+    yield from map(escaped, rows)
+    if page:
+        yield f"$ console: /autoscalers/{'/'.join(page)}.txt"
+        yield from map(escaped, shown)
+
+
+async def _views(
+    kubeconfig: str, page: tuple[str, str] | None
+) -> tuple[Sequence[str], Sequence[str]]:
+    kube = await Kube.connect(kubeconfig, qps=_RATE, burst=_RATE, timeout=_TIMEOUT)
+    try:
+        async with Background.running() as background:
+            installation = Installation(
+                kubeconfig=kubeconfig, namespace=NAMESPACE, service=NAME, prometheus=None
+            )
+            views = Views(Reader(kube, installation, None))
+            seen = views.reader.autoscalers
+            background.start("autoscalers", seen.run())
+            await views.autoscalers(Query())  # metrics are requested once a row is shown
+            await until(lambda: not seen._pending)  # noqa: SLF001 - no page says that it is complete
+            rows = await views.autoscalers(Query())
+            shown = await views.autoscaler(Query(), *page) if page else None
+            return rows.lines, shown.lines if shown else ()
+    finally:
+        await kube.close()

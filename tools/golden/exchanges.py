@@ -19,7 +19,7 @@ import json
 import re
 import ssl
 from collections import defaultdict
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType, SimpleNamespace
@@ -85,6 +85,17 @@ class Recording:
         _file(path).write_text(json.dumps(used, indent=1, sort_keys=True) + "\n")
 
     @classmethod
+    def of(cls, at: float, exchanges: Iterable[Exchange]) -> Recording:
+        """Return what was recorded; equal neighbours of one request count once."""
+        last: dict[str, Exchange] = {}
+        kept = []
+        for each in exchanges:
+            if last.get(each.request) != each:
+                kept.append(each)
+            last[each.request] = each
+        return cls(at=at, exchanges=tuple(kept))
+
+    @classmethod
     def load(cls, path: Path) -> Recording:
         """Read a file."""
         document, bodies = json.loads(path.read_text()), _bodies(_file(path))
@@ -106,33 +117,16 @@ def _bodies(file: Path) -> dict[str, str]:
     return bodies
 
 
-class Recorder:
-    """Collects exchanges."""
-
-    def __init__(self) -> None:
-        self.exchanges: list[Exchange] = []
-
-    def recording(self, at: float) -> Recording:
-        """Return what was recorded; equal neighbours of one request count once."""
-        last: dict[str, Exchange] = {}
-        kept = []
-        for each in self.exchanges:
-            if last.get(each.request) != each:
-                kept.append(each)
-            last[each.request] = each
-        return Recording(at=at, exchanges=tuple(kept))
-
-
 @contextlib.contextmanager
 def recorded(
     servers: Mapping[str, str], *, names: Mapping[str, str] = MappingProxyType({})
-) -> Iterator[Recorder]:
+) -> Iterator[list[Exchange]]:
     """Record the requests to the hosts in `servers`, which are sent to the URLs beside them.
 
     Watches are sent, but not recorded.
     Requests to the hosts in `names` are sent as they are, and recorded as those to these names.
     """
-    recorder, send = Recorder(), Transport.send
+    exchanges, send = list[Exchange](), Transport.send
 
     @contextlib.asynccontextmanager
     async def recording(
@@ -159,21 +153,21 @@ def recorded(
                 }
                 status = response.status
         except (TimeoutError, asyncio.CancelledError):
-            recorder.exchanges.append(Exchange(request=key, failure="timeout"))
+            exchanges.append(Exchange(request=key, failure="timeout"))
             raise
         except (aiohttp.ClientError, OSError) as error:
             text = str(error).replace(f"{base.host}:{base.port}", url.authority)
-            recorder.exchanges.append(Exchange(request=key, failure=text))
+            exchanges.append(Exchange(request=key, failure=text))
             raise
         exchange = Exchange(
             request=key, status=status, headers=headers, body=_FOLDER.sub("", _text(body))
         )
-        recorder.exchanges.append(exchange)
+        exchanges.append(exchange)
         yield _response(exchange)
 
     Transport.send = recording  # type: ignore[method-assign]
     try:
-        yield recorder
+        yield exchanges
     finally:
         Transport.send = send  # type: ignore[method-assign]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -57,8 +58,8 @@ def sections(text: str) -> Mapping[str, str]:
 
 def of(case: Case) -> Iterator[str]:
     """Yield every line that a user reads."""
-    with run.folder() as folder, contextlib.chdir(folder):
-        for line in _lines(case, folder):
+    with tempfile.TemporaryDirectory(prefix="golden-") as folder, contextlib.chdir(folder):
+        for line in _lines(case, Path(folder)):
             yield run.normalized(line)
 
 

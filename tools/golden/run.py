@@ -8,7 +8,6 @@ import io
 import json
 import logging
 import re
-import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -184,10 +183,3 @@ class _Lines(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         self._lines.append(f"{record.levelname}: {record.getMessage()}")
-
-
-@contextlib.contextmanager
-def folder() -> Iterator[Path]:
-    """Yield a temporary folder."""
-    with tempfile.TemporaryDirectory(prefix="golden-") as created:
-        yield Path(created)

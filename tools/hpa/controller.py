@@ -1,4 +1,4 @@
-"""Compares the predictions for random HPAs with the real controller: `python -m ... [NUMBER]`.
+"""Compares the predictions for random HPAs with the real controller.
 
 The HPAs scale objects of a CRD, which nobody else changes. A server behind the API server answers
 for all three metrics APIs. It counts what the controller reads, so that a sync that changes
@@ -7,14 +7,11 @@ nothing is noticed, too.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import dataclasses
 import datetime as dt
 import json
 import re
-import sys
-import tempfile
 import threading
 import time
 from collections import Counter
@@ -22,7 +19,6 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent import futures
 from functools import partial
 from http.server import BaseHTTPRequestHandler
-from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlencode, urlsplit
 
@@ -33,7 +29,6 @@ from rules.hpa import decision, reading
 from rules.hpa.decision import Decision
 from rules.hpa.reading import Observation, Reply, Request
 from tools import http_server
-from tools.control_plane import build, foreground, plane
 from tools.control_plane.client import Client
 from tools.control_plane.plane import ControlPlane
 from tools.hpa import random_objects as objects
@@ -43,7 +38,6 @@ from tools.real.prometheus import wait_for
 
 SEED = 25
 _BATCH = 30
-_ROUNDS = 2
 _WORKERS = 4
 _SECONDS = 30.0
 """Longest time between two syncs of an HPA."""
@@ -177,14 +171,13 @@ class Testbed:
         self._metrics = metrics
         self._documents: dict[str, Any] = {}
 
-    def compare(self, cases: Sequence[Case], *, rounds: int = _ROUNDS) -> Result:
-        """Create the HPAs in batches, and compare each with its next syncs."""
+    def compare(self, cases: Sequence[Case]) -> Result:
+        """Create the HPAs in batches, and compare each with its next sync."""
         result = Result()
         for start in range(0, len(cases), _BATCH):
             batch = cases[start : start + _BATCH]
             with self.created(batch):
-                for _ in range(rounds):
-                    self._round(batch, result)
+                self._round(batch, result)
         return result
 
     @contextlib.contextmanager
@@ -415,26 +408,3 @@ def _remove(control_plane: ControlPlane) -> None:
 
 def _is_gone(admin: Client, path: str) -> bool:
     return admin.request("GET", path).status == 404
-
-
-def main(argv: Sequence[str]) -> int:
-    """Compare random HPAs with a real controller, and print how the predictions did."""
-    parser = argparse.ArgumentParser(prog="python -m tools.hpa.controller")
-    parser.add_argument("number", nargs="?", type=int, default=600, help="HPAs (default 600)")
-    parser.add_argument("--seed", type=int, default=SEED)
-    arguments = parser.parse_args(argv)
-    programs = build.ensure_programs()
-    with (
-        tempfile.TemporaryDirectory(prefix="hpas-") as folder,
-        plane.running(Path(folder), programs) as control_plane,
-        running(control_plane) as bed,
-    ):
-        cases = [objects.case(number, arguments.seed) for number in range(arguments.number)]
-        result = bed.compare(cases)
-    print("\n".join([*result.wrong, str(result)]))
-    return 1 if result.wrong else 0
-
-
-if __name__ == "__main__":
-    with foreground.program(signal_status=130):
-        sys.exit(main(sys.argv[1:]))

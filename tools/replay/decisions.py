@@ -11,7 +11,7 @@ import contextlib
 import itertools
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent import futures
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -65,17 +65,16 @@ class Compared:
         ]
 
     @property
-    def different(self) -> list[int]:
-        """The syncs at which they differ."""
-        return [i for i, (decided, real) in enumerate(self.pairs) if decided != real]
-
-    @property
     def wrong(self) -> list[int]:
-        """Those of them at which no window or period ended in the moment of the sync.
+        """The syncs at which they differ, although no window or period ended in their moment.
 
         The controller takes the time itself, up to some tenths of a second after its request.
         """
-        return [each for each in self.different if not self._at_edge(each)]
+        return [
+            index
+            for index, (decided, real) in enumerate(self.pairs)
+            if decided != real and not self._at_edge(index)
+        ]
 
     def _at_edge(self, index: int) -> bool:
         hpa, real = autoscaler.autoscaler(self.hpa), self.history[index + 1].replicas
@@ -83,12 +82,6 @@ class Compared:
         later = (replace(sync, time=sync.time + late) for late in _LATE)
         pasts = ([*self.history[:index], each] for each in later)
         return any([*replay.decisions(hpa, past)][-1] == real for past in pasts)
-
-    @property
-    def from_zero(self) -> bool:
-        """Whether the controller scaled the target up from zero."""
-        replicas = [each.replicas for each in self.history]
-        return any(not a and b for a, b in itertools.pairwise(replicas))
 
     @property
     def changes(self) -> int:
@@ -161,13 +154,7 @@ def _sync(row: Row, step: int, replicas: int) -> Sync:
     )
 
 
-def compare(
-    control_plane: ControlPlane,
-    rows: Sequence[Row],
-    *,
-    seconds: float,
-    progress: Callable[[int], None] = lambda _: None,
-) -> list[Compared]:
+def compare(control_plane: ControlPlane, rows: Sequence[Row], *, seconds: float) -> list[Compared]:
     """Let the real controller scale by the answers, each step for some seconds."""
     admin, cases = control_plane.admin, [Compared(row=each) for each in rows]
     metrics = _Metrics(control_plane, cases)
@@ -202,7 +189,6 @@ def compare(
                 list(executor.map(lambda each: admin.call("POST", _HPAS, each.hpa), cases))
             time.sleep(_SETTLE)
             metrics.open.set()
-            progress(step)
             time.sleep(seconds)
     return cases
 

@@ -1,19 +1,25 @@
-"""Small parts of `python -m tools.replay`, which has tables for more cases."""
+"""Replays compared with what really was.
+
+`CASES=200 SECONDS=6 pytest tests/tools/replay` compares more cases, with longer steps.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import os
 
 import pytest
 
 from tools.control_plane.plane import ControlPlane
 from tools.replay import decisions, values, worlds
 
+CASES = int(os.environ.get("CASES", "24"))
+SECONDS = float(os.environ.get("SECONDS", "2.2"))
 pytestmark = pytest.mark.usefixtures("real_servers")
 
 
 def test_past_values_equal_the_answers_of_the_server() -> None:
-    rows = asyncio.run(values.run(25, seed=3, steps=24))
+    rows = asyncio.run(values.run(CASES, seed=3, steps=24))
 
     assert {each.case.number: each.wrong for each in rows if each.wrong} == {}
     assert {each.case.kind for each in rows} == set(worlds.KINDS)
@@ -22,9 +28,9 @@ def test_past_values_equal_the_answers_of_the_server() -> None:
 
 
 def test_decisions_equal_those_of_the_real_controller(control_plane: ControlPlane) -> None:
-    short = asyncio.run(values.run(12, seed=5, steps=9))
+    short = asyncio.run(values.run(CASES // 2, seed=5, steps=9))
 
-    found = decisions.compare(control_plane, decisions.fitting(short), seconds=2.2)
+    found = decisions.compare(control_plane, decisions.fitting(short), seconds=SECONDS)
 
     assert {each.row.case.number: each.wrong for each in found if each.wrong} == {}
     assert sum(each.changes for each in found) > 8
