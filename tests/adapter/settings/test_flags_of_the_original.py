@@ -13,7 +13,8 @@ from adapter.settings.serving import CertKeyPair
 from adapter.settings.settings import GROUPS
 from tools import docs
 
-# Flag, a value that is not the default, and the setting with the value it must then have.
+# Flag, a value that is not the default, and the setting with the value it must then have. Without
+# a field, that of the flag's name.
 EFFECTIVE = (
     # cmd/adapter/adapter.go
     ("prometheus-url", "http://p:9090/base", "prometheus.url", "http://p:9090/base"),
@@ -30,29 +31,29 @@ EFFECTIVE = (
     ("metrics-max-age", "1h", "relist.max_age", 3600.0),
     # pkg/cmd/builder.go of custom-metrics-apiserver
     ("lister-kubeconfig", "/kube", "cluster.kubeconfig", "/kube"),
-    ("discovery-interval", "5m", "cluster.discovery_interval", 300.0),
+    ("discovery-interval", "5m", "cluster", 300.0),
     ("client-qps", "50", "cluster.qps", 50.0),
     ("client-burst", "100", "cluster.burst", 100),
     # pkg/server/options/serving.go of k8s.io/apiserver
-    ("bind-address", "::", "serving.bind_address", "::"),
+    ("bind-address", "::", "serving", "::"),
     ("secure-port", "6443", "serving.port", 6443),
-    ("cert-dir", "/certs", "serving.cert_dir", "/certs"),
-    ("tls-cert-file", "/crt", "serving.tls_cert_file", "/crt"),
+    ("cert-dir", "/certs", "serving", "/certs"),
+    ("tls-cert-file", "/crt", "serving", "/crt"),
     ("tls-private-key-file", "/key", "serving.tls_key_file", "/key"),
     (
         "tls-cipher-suites",
         "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
-        "serving.tls_cipher_suites",
+        "serving",
         ("TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",),
     ),
-    ("tls-min-version", "VersionTLS13", "serving.tls_min_version", "VersionTLS13"),
+    ("tls-min-version", "VersionTLS13", "serving", "VersionTLS13"),
     (
         "tls-sni-cert-key",
         "/crt,/key",
         "serving.sni",
         (CertKeyPair(certificate=Path("/crt"), key=Path("/key")),),
     ),
-    ("permit-port-sharing", "true", "serving.permit_port_sharing", True),
+    ("permit-port-sharing", "true", "serving", True),
     # pkg/server/options/authentication.go
     ("authentication-kubeconfig", "/kube", "authentication.kubeconfig", "/kube"),
     ("authentication-token-webhook-cache-ttl", "1m", "authentication.token_ttl", 60.0),
@@ -63,37 +64,12 @@ EFFECTIVE = (
         "authentication.tolerate_lookup_failure",
         True,
     ),
-    ("client-ca-file", "/ca", "authentication.client_ca_file", "/ca"),
-    (
-        "requestheader-client-ca-file",
-        "/ca",
-        "authentication.requestheader_client_ca_file",
-        "/ca",
-    ),
-    (
-        "requestheader-allowed-names",
-        "a,b",
-        "authentication.requestheader_allowed_names",
-        ("a", "b"),
-    ),
-    (
-        "requestheader-username-headers",
-        "x-user",
-        "authentication.requestheader_username_headers",
-        ("x-user",),
-    ),
-    (
-        "requestheader-group-headers",
-        "x-group",
-        "authentication.requestheader_group_headers",
-        ("x-group",),
-    ),
-    (
-        "requestheader-extra-headers-prefix",
-        "x-extra-",
-        "authentication.requestheader_extra_headers_prefix",
-        ("x-extra-",),
-    ),
+    ("client-ca-file", "/ca", "authentication", "/ca"),
+    ("requestheader-client-ca-file", "/ca", "authentication", "/ca"),
+    ("requestheader-allowed-names", "a,b", "authentication", ("a", "b")),
+    ("requestheader-username-headers", "x-user", "authentication", ("x-user",)),
+    ("requestheader-group-headers", "x-group", "authentication", ("x-group",)),
+    ("requestheader-extra-headers-prefix", "x-extra-", "authentication", ("x-extra-",)),
     # pkg/server/options/authorization.go
     ("authorization-kubeconfig", "/kube", "authorization.kubeconfig", "/kube"),
     ("authorization-webhook-cache-authorized-ttl", "5s", "authorization.allowed_ttl", 5.0),
@@ -107,12 +83,7 @@ EFFECTIVE = (
     # component-base/logs
     ("v", "6", "logs.verbosity", 6),
     # newer releases of k8s.io/apiserver
-    (
-        "requestheader-uid-headers",
-        "x-uid",
-        "authentication.requestheader_uid_headers",
-        ("x-uid",),
-    ),
+    ("requestheader-uid-headers", "x-uid", "authentication", ("x-uid",)),
 )
 
 # The other flag that a flag needs.
@@ -126,9 +97,9 @@ COMPANIONS = {
 }
 
 
-def setting(parsed: settings.Settings, path: str) -> object:
-    group, field = path.split(".")
-    return getattr(getattr(parsed, group), field)
+def setting(parsed: settings.Settings, path: str, flag: str) -> object:
+    group, _, field = path.partition(".")
+    return getattr(getattr(parsed, group), field or flag.replace("-", "_"))
 
 
 @pytest.mark.parametrize(("flag", "text", "path", "value"), EFFECTIVE, ids=str)
@@ -136,8 +107,8 @@ def test_a_flag_of_the_original_sets_what_it_says(flag, text, path, value):
     companion = [COMPANIONS[flag]] if flag in COMPANIONS else []
     parsed = settings.parse([f"--{flag}={text}", *companion])
 
-    assert setting(parsed, path) == value
-    assert setting(settings.parse(()), path) != value
+    assert setting(parsed, path, flag) == value
+    assert setting(settings.parse(()), path, flag) != value
     assert parsed.notices == ()
 
 
