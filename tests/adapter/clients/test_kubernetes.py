@@ -50,6 +50,19 @@ async def test_fetch_returns_errors_with_headers_and_body(cluster, api):
     assert b"none" in failed.body
 
 
+async def test_an_error_that_repeats_the_token_is_returned_without_it(cluster, connect):
+    cluster.fail("/api/v1/nodes", status=403, message="s3cr3t-of-jane may not")
+    api = await connect(token="s3cr3t-of-jane")
+
+    failed = await api.fetch("/api/v1/nodes")
+
+    assert (failed.status, b"s3cr3t" in failed.body, b"may not" in failed.body) == (
+        403,
+        False,
+        True,
+    )
+
+
 async def test_each_request_is_logged_at_debug_level_with_status_and_duration(
     cluster, api, caplog, api_server
 ):

@@ -60,8 +60,6 @@ def answers():
 async def installed(answers, aiohttp_server, tmp_path):
     async def respond(request):
         answer = answers.get(request.path, (404, "not found"))
-        if request.method == "POST" and callable(answer):
-            return web.json_response(answer(await request.json()), status=201)
         if isinstance(answer, tuple):
             status, text = answer
             return web.Response(status=status, text=text)
