@@ -165,8 +165,8 @@ async def _syncs(
     """Return what the controller read at each time. Raises UnreadableError."""
     past = {each: await of.at(ranges, times) for each, of in pods.items()}
     read = [await each.readings(ranges, times, past[each.workload]) for each in metrics]
-    texts = [past_pods.replicas(hpa.namespace, hpa.target), _desired(hpa)]
-    text = " or ".join(filter(None, texts))
+    desired = f"max({of_status(hpa.namespace, hpa.name, DESIRED)})"
+    text = " or ".join(filter(None, [past_pods.replicas(hpa.namespace, hpa.target), desired]))
     replicas = {time: int(value) for _, time, value in await ranges.points(text, times)}
     known = bool(pods[hpa.target].query)
 
@@ -245,11 +245,6 @@ async def _pods_of(
         ages=ages,
         note=note if query else "all replicas counted as Ready",
     )
-
-
-def _desired(hpa: Autoscaler) -> str:
-    """Return the query for the desired replicas."""
-    return f"max({of_status(hpa.namespace, hpa.name, DESIRED)})"
 
 
 def of_status(namespace: str, name: str, *series: str) -> str:
