@@ -17,6 +17,7 @@ from adapter.cli.console.views import Views
 from adapter.clients.kubernetes import Kube
 from adapter.clients.prometheus import Prometheus
 from rules.hpa.reading import Reply
+from tests.rules.hpa import documents as hpa_documents
 from tests.rules.hpa import test_reading
 from tests.rules.hpa.documents import pods_metric
 from tools.fakes import kubernetes
@@ -40,12 +41,7 @@ class World:
         for path, document in test_reading.documents(*metrics).items():
             if path != test_reading.HPA:
                 self.documents[path.replace("/default/", f"/{namespace}/")] = document
-        spec = {
-            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "serving"},
-            "minReplicas": 1,
-            "maxReplicas": 10,
-            "metrics": [*metrics],
-        }
+        spec = hpa_documents.document(*metrics, minReplicas=1)["spec"]
         self.cluster.put(HPAS.name, namespace, name, spec=spec, status=status)
 
     def healthy(self, namespace: str = "default", name: str = "gpu-hpa") -> None:

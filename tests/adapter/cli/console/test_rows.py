@@ -8,30 +8,14 @@ import pytest
 
 from adapter.cli.console import rows
 from rules.findings import State
+from tests.adapter.cli.console.conftest import status
+from tests.rules.hpa import documents
 
-LIMITED = {"type": "ScalingLimited", "status": "True", "reason": "TooManyReplicas", "message": ""}
-ACTIVE = {"type": "ScalingActive", "status": "True", "reason": "ValidMetricFound", "message": ""}
 
-
-def document(name: str, value: str | None, target: str, *conditions: dict[str, str]) -> Any:
+def document(name: str, value: str | None, target: str, **conditions: Any) -> Any:
     """Return an HPA with one metric of pods, of which one replica is present."""
-    current = {"type": "Pods", "pods": {"current": {"averageValue": value}}} if value else {}
-    pods = {"metric": {"name": name}, "target": {"type": "AverageValue", "averageValue": target}}
-    return {
-        "metadata": {"namespace": "default", "name": "web", "uid": "1"},
-        "spec": {
-            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web"},
-            "minReplicas": 1,
-            "maxReplicas": 1,
-            "metrics": [{"type": "Pods", "pods": pods}],
-        },
-        "status": {
-            "currentReplicas": 1,
-            "desiredReplicas": 1,
-            "currentMetrics": [current],
-            "conditions": list(conditions),
-        },
-    }
+    hpa = documents.document(documents.pods_metric(target, name), maxReplicas=1)
+    return hpa | {"status": status(value, **conditions)}
 
 
 @pytest.mark.parametrize(
@@ -45,30 +29,31 @@ def document(name: str, value: str | None, target: str, *conditions: dict[str, s
     ],
 )
 def test_advice_is_that_of_explain(name: str, value: str, target: str, sentence: str) -> None:
-    row = rows.row(document(name, value, target, ACTIVE, LIMITED))
+    limited = ("True", "TooManyReplicas", "")
+    row = rows.row(document(name, value, target, ScalingLimited=limited))
 
     assert row.state is State.WARNING
     assert row.sentence.endswith(sentence)
 
 
 @pytest.mark.parametrize(
-    ("conditions", "replicas", "cure"),
+    ("kind", "reason", "replicas", "cure"),
     [
-        ([("AbleToScale", "FailedGetScale")], None, "Correct scaleTargetRef in the HPA"),
-        ([("ScalingActive", "AmbiguousSelector")], 0, "let each select pods of its own"),
-        ([("ScalingActive", "FailedGetPodsMetric")], 0, "Run: gpu-metrics-adapter doctor"),
-        ([], None, "Wait 15 s"),
+        ("AbleToScale", "FailedGetScale", None, "Correct scaleTargetRef in the HPA"),
+        ("ScalingActive", "AmbiguousSelector", 0, "let each select pods of its own"),
+        ("ScalingActive", "FailedGetPodsMetric", 0, "Run: gpu-metrics-adapter doctor"),
+        ("", "", None, "Wait 15 s"),
     ],
 )
 def test_replicas_that_nobody_counted_are_unknown_and_each_fault_has_a_cure(
-    conditions: list[tuple[str, str]], replicas: int | None, cure: str
+    kind: str, reason: str, replicas: int | None, cure: str
 ) -> None:
-    failed = [
-        {"type": kind, "status": "False", "reason": reason, "message": "it failed"}
-        for kind, reason in conditions
-    ]
-    found = document("queue", None, "10", *failed)
+    found = document(
+        "queue", None, "10", **({kind: ("False", reason, "it failed")} if kind else {})
+    )
     found["status"] |= {"currentReplicas": 0, "desiredReplicas": 0}
+    if not kind:
+        found["status"]["conditions"] = []
 
     row = rows.row(found)
 
