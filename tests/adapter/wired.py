@@ -20,6 +20,7 @@ from adapter.server.api.openapi import OpenApi
 from adapter.server.apimachinery import request_info
 from adapter.server.apimachinery.heads import Head
 from adapter.server.auth import authentication, authorization, filters, tokens, trust
+from adapter.server.auth.in_flight import WaitingForReview
 from adapter.server.cluster.object_index import Object
 from adapter.server.evaluation.evaluation import Evaluated, Usages
 from adapter.server.http import server
@@ -201,11 +202,11 @@ async def only_answers(*_: object) -> Nobody:
     return Nobody()
 
 
-def guard(api: object) -> filters.Guard:
+def guard(api: Any, *, waiting: WaitingForReview | None = None, **limits: int) -> filters.Guard:
     """Return the filters of a server without CAs, whose API server is `api`."""
-    reviews: Any = api
-    authenticator = authentication.Authenticator(trust.Trust, tokens.TokenReviews(reviews))
-    return filters.Guard(authenticator, authorization.Authorizer(reviews))
+    reviews = tokens.TokenReviews(api, waiting=waiting)
+    authenticator = authentication.Authenticator(trust.Trust, reviews)
+    return filters.Guard(authenticator, authorization.Authorizer(api, waiting=waiting), **limits)
 
 
 class Probes:

@@ -64,7 +64,7 @@ PODS, NODES = GroupResource("", "pods"), GroupResource("", "nodes")
 NAMESPACES = GroupResource("", "namespaces")
 READABLE = b"424242"
 SECRETS = (b"616161", b"717171", b"818181")
-HEAD_SECONDS = 0.05
+HEAD_SECONDS = 0.15
 STATUSES = {200, 400, 401, 403, 404, 405, 406, 431}
 
 

@@ -4,6 +4,7 @@ import asyncio
 import gc
 import logging
 from dataclasses import replace
+from unittest import mock
 
 import pytest
 from cryptography.x509.oid import ExtendedKeyUsageOID
@@ -43,23 +44,12 @@ def peer_with(*chain):
     return Peer(chain=tuple(holder.der for holder in chain), connection=Connection())
 
 
-class FakeMetrics:
-    def __init__(self):
-        self.results = []
-
-    def authenticated(self, name):
-        self.results.append(name)
-
-    def unauthenticated(self):
-        self.results.append(401)
-
-
 class Environment:
     """An authenticator with its trust, clock and metrics."""
 
     def __init__(self, trust=TRUST):
         self.trust = trust
-        self.metrics = FakeMetrics()
+        self.metrics = mock.Mock()
         self.now = NOW.timestamp()
         self.authenticator = Authenticator(
             lambda: self.trust, FakeTokenReviews(), meter=self.metrics, clock=lambda: self.now
@@ -116,7 +106,8 @@ async def test_the_first_method_that_succeeds_determines_the_user(env, chain, he
     peer = peer_with(*chain) if chain else None
 
     assert [await env.authenticate(peer, headers) for _ in range(2)] == [outcome] * 2
-    assert env.metrics.results == [outcome] * 2
+    counted = mock.call.unauthenticated() if outcome == 401 else mock.call.authenticated(outcome)
+    assert env.metrics.mock_calls == [counted] * 2
 
 
 async def test_a_front_proxy_user_has_all_request_header_fields(env):

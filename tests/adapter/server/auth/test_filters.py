@@ -11,7 +11,7 @@ from adapter.server.api import health
 from adapter.server.apimachinery import middleware
 from adapter.server.apimachinery.heads import Heads
 from adapter.server.apimachinery.responses import Answer
-from adapter.server.auth import authentication, authorization, filters, tokens, trust
+from adapter.server.auth import filters
 from adapter.server.auth.in_flight import WaitingForReview
 from tests.adapter import wired
 from tools.fakes import kubernetes
@@ -38,12 +38,6 @@ def cluster():
     return cluster
 
 
-def build_guard(api, *, waiting=None, **limits):
-    reviews = tokens.TokenReviews(api, waiting=waiting)
-    authenticator = authentication.Authenticator(trust.Trust, reviews)
-    return filters.Guard(authenticator, authorization.Authorizer(api, waiting=waiting), **limits)
-
-
 GATE = "/readyz/gate"
 
 
@@ -65,7 +59,7 @@ class Gate:
 
 def build_router(api, *, gate=None, guard=None, heads=None, **limits):
     return wired.build_router(
-        guard=guard or build_guard(api, **limits),
+        guard=guard or wired.guard(api, **limits),
         heads=heads,
         ready=[health.Check(name="gate", run=gate.pass_through)] if gate else (),
     )
@@ -84,7 +78,7 @@ def specs(cluster):
 @pytest.mark.parametrize("path", [POD, "/healthz", f"{CUSTOM}/v1beta2"])
 async def test_heads_of_unauthorized_callers_are_not_remembered(api, cluster, path):
     cluster.decide = lambda spec: {"allowed": False}
-    heads, guard = Heads(), build_guard(api)
+    heads, guard = Heads(), wired.guard(api)
 
     async with wired.listening(build_router(api, guard=guard, heads=heads)) as port:
         for _ in range(2):
@@ -95,7 +89,7 @@ async def test_heads_of_unauthorized_callers_are_not_remembered(api, cluster, pa
 
 
 async def test_heads_of_authorized_requests_for_metrics_are_remembered(api):
-    heads, guard = Heads(), build_guard(api)
+    heads, guard = Heads(), wired.guard(api)
 
     async with wired.listening(build_router(api, guard=guard, heads=heads)) as port:
         for _ in range(3):
@@ -344,7 +338,7 @@ async def test_cached_decisions_are_answered_while_anonymous_callers_wait(api, c
     cluster.decide = lambda spec: {"allowed": path_of(spec) == "/version"}
     waiting = WaitingForReview(unidentified=3, identified=0)
     remembered = {"/version": 200, "/denied": 403}
-    guard = build_guard(api, max_read_only=1, waiting=waiting)
+    guard = wired.guard(api, max_read_only=1, waiting=waiting)
     async with wired.listening(build_router(api, guard=guard)) as port:
         waiting._identified.free = 1
         for path, status in remembered.items():
@@ -365,7 +359,7 @@ async def test_cached_decisions_are_answered_while_anonymous_callers_wait(api, c
 
 
 async def test_a_new_token_waits_with_the_anonymous_callers(api, cluster):
-    guard = build_guard(api, waiting=WaitingForReview(unidentified=1))
+    guard = wired.guard(api, waiting=WaitingForReview(unidentified=1))
     async with wired.listening(build_router(api, guard=guard)) as port:
         assert (await wired.fetch(port, "/version", headers=JANE)).status == 200
         [task] = await start_waiting(
@@ -383,7 +377,7 @@ async def test_a_new_token_waits_with_the_anonymous_callers(api, cluster):
 
 
 async def test_reviews_of_an_impersonation_wait_with_the_identified_callers(api, cluster):
-    guard = build_guard(api, waiting=WaitingForReview(identified=1))
+    guard = wired.guard(api, waiting=WaitingForReview(identified=1))
     async with wired.listening(build_router(api, guard=guard)) as port:
         [task] = await start_waiting(cluster, port, "/a", headers=JANE)
 
@@ -394,7 +388,7 @@ async def test_reviews_of_an_impersonation_wait_with_the_identified_callers(api,
 
 
 async def test_a_404_has_no_causes_if_too_many_requests_wait(api, cluster):
-    guard = build_guard(api, waiting=WaitingForReview(identified=1))
+    guard = wired.guard(api, waiting=WaitingForReview(identified=1))
     async with wired.listening(build_router(api, guard=guard)) as port:
         await wired.fetch(port, MISSING_METRIC + "?labelSelector=,", headers=JANE)
         [task] = await start_waiting(cluster, port, "/a", headers=JANE)
@@ -500,7 +494,7 @@ async def test_causes_depend_on_the_rights_of_the_impersonated_user(port, cluste
 async def reading(api):
     """A function that sends a request and returns whether its user is known to read discovery."""
 
-    guard = build_guard(api)
+    guard = wired.guard(api)
 
     async def respond(request, head):
         caller = await guard(request, head, head.info)
