@@ -131,6 +131,7 @@ class Kinds:
         )
 
     @classmethod
+    @functools.cache
     def builtin(cls) -> Kinds:
         """Return the kinds that every cluster serves, to work without a cluster."""
         groups: dict[str, dict[str, list[ApiResource]]] = {}
