@@ -1,4 +1,4 @@
-"""Replaces the rules while the server runs: files, ConfigMaps or the detected presets change."""
+"""Loads the rules, and replaces them when files, ConfigMaps or the detected presets change."""
 
 from __future__ import annotations
 
@@ -10,10 +10,15 @@ from collections.abc import Awaitable, Callable, Iterator
 from typing import NoReturn
 
 from adapter import telemetry
+from adapter.clients import sources
+from adapter.clients.prometheus import Prometheus
 from adapter.file_watcher import FileWatcher
+from adapter.server.app.host import Host
+from adapter.server.series.detected_presets import DetectedPresets
 from adapter.server.teams.rules import InUse, TeamRules
-from adapter.settings import Source, rule_files
+from adapter.settings import AUTO, Source, rule_files
 from rules import findings, teams
+from rules.document.sources import DEFAULT
 from rules.errors import ConfigError
 from rules.findings import Finding, State, degraded, in_file, passes
 from rules.lint import check
@@ -23,15 +28,49 @@ log = logging.getLogger(__name__)
 
 _INTERVAL = 10.0
 """Seconds between looks at the files: the kubelet takes a minute to bring a changed ConfigMap."""
+_DETECTION_TIMEOUT = 10.0
+"""Seconds; the server listens only once it has its rules."""
 _KEPT = "the previous rules stay in use"
 _NO_TEAMS = InUse(version=0, rulesets={})
+
+
+async def load(host: Host) -> tuple[Reload, dict[str, Prometheus]]:
+    """Return the rules, and the clients of Prometheus by source.
+
+    Raises ConfigError, and StartError if a client cannot be created.
+    """
+    settings = host.settings
+    prometheus = await host.connect(
+        sources.connect_prometheus(settings.prometheus, host.requests, held=host.held)
+    )
+    host.check("prometheus", prometheus.reachability.check)
+    given = settings.rules.sources or (AUTO,)
+    presets = DetectedPresets(
+        prometheus,
+        interval=settings.relist.interval,
+        meter=telemetry.DetectionMetrics(host.registry),
+    )
+    if AUTO in given:
+        await presets.detect(_DETECTION_TIMEOUT)
+    rules = Reload(given, lambda: presets.names, meter=telemetry.ReloadMetrics(host.registry))
+    named = await host.connect(
+        sources.connect_sources(rules.ruleset.sources, host.requests, held=host.held)
+    )
+    for name, client in named.items():
+        host.check(f"prometheus-{name}", client.reachability.check)
+    for problem in (*rules.ruleset.problems, *check.warnings(rules.ruleset)):
+        log.warning("%s", findings.for_log(problem))
+    host.check("reload", rules.check)
+    if AUTO in given:
+        host.check("presets", presets.check)
+        host.start("detection", presets.run(rules.request))
+    return rules, {DEFAULT: prometheus, **named}
 
 
 class Reload:
     """The rules of `sources`, where `auto` means `detected()`; `adopt` gets new ones once valid.
 
-    The files may be replaced while they are read: what does not
-    load is read again when it changes.
+    The files may be replaced while they are read: what does not load is read again when it changes.
     """
 
     def __init__(

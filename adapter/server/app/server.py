@@ -24,7 +24,7 @@ from adapter.server.api.groups.backend import Backend, Questions
 from adapter.server.api.openapi import OpenApi
 from adapter.server.api.outcomes import Outcomes
 from adapter.server.apimachinery.heads import Heads
-from adapter.server.app import autoscaling, cluster, fallback, loaded, security, teams
+from adapter.server.app import autoscaling, cluster, fallback, reload, security, teams
 from adapter.server.app.host import Host
 from adapter.server.app.security import Security
 from adapter.server.app.teams import Teams
@@ -52,15 +52,14 @@ async def running(settings: Settings) -> AsyncIterator[str]:
         stalls = telemetry.LoopMetrics(host.registry)
         host.start("event loop", watch_stalls(stalls.stall.set))
         host.start("garbage collection", collect_garbage())
-        rules = await loaded.load(host)
+        rules, clients = await reload.load(host)
         objects, watched = await cluster.connect(host, lambda: values.relist.generation)
         team_rules = await teams.connect(host, watched, lambda: values.relist.generation)
-        ruleset, clients = rules.rules.ruleset, dict(rules.clients)
         if team_rules is not None:
-            rules.rules.add(team_rules.rules)
+            rules.add(team_rules.rules)
             clients[SOURCE] = team_rules.client
-        values = Values(host, ruleset, clients, objects)
-        rules.follow(host, values.adopt)
+        values = Values(host, rules.ruleset, clients, objects)
+        host.start("reload", rules.run(values.adopt))
         other = await fallback.connect(host, watched)
         backend = _backend(host, values, objects, other, team_rules)
         discovery = Discovery(
@@ -74,7 +73,7 @@ async def running(settings: Settings) -> AsyncIterator[str]:
         closing = asyncio.Event()
         handler = _api(host, backend, discovery, outcomes, secured, closing)
         if team_rules is not None:
-            team_rules.start(host, rules.rules.request)
+            team_rules.start(host, rules.request)
         url = _listen(host, handler, secured.context)
         await host.enter_serving(_draining(closing, settings.serving.shutdown_delay))
         secured.on_listening()

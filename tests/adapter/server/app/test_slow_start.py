@@ -15,7 +15,7 @@ from aiohttp import web
 
 from adapter import settings
 from adapter.cli.local_prometheus.process import free_port
-from adapter.server.app import loaded
+from adapter.server.app import reload
 from adapter.server.app import server as app
 from tools.presets import api
 from tools.real import prometheus as real
@@ -81,7 +81,7 @@ def reasons(document: Any) -> set[str]:
 async def test_no_list_is_empty_because_labels_are_not_known_yet(
     flags: tuple[str, ...], real_servers: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loaded, "_DETECTION_TIMEOUT", DELAY / 2)
+    monkeypatch.setattr(reload, "_DETECTION_TIMEOUT", DELAY / 2)
     causes = set()
     async with serving(tmp_path, late, *flags) as client:
         while (answer := await client.get(PATH))[0] != 200:
