@@ -27,15 +27,14 @@ from adapter.server.apimachinery.heads import Heads
 from adapter.server.app import autoscaling, cluster, fallback, reload, security, teams
 from adapter.server.app.host import Host
 from adapter.server.app.security import Security
-from adapter.server.app.teams import Teams
 from adapter.server.app.values import Values
 from adapter.server.cluster.manifests import FileObjects
 from adapter.server.cluster.objects import ClusterObjects
 from adapter.server.http import server
 from adapter.server.http.connection import Serve
+from adapter.server.teams.reports import Reports
 from adapter.settings import Settings
 from rules.metrics_apis import APIS
-from rules.teams import SOURCE
 
 log = logging.getLogger(__name__)
 
@@ -54,10 +53,9 @@ async def running(settings: Settings) -> AsyncIterator[str]:
         host.start("garbage collection", collect_garbage())
         rules, clients = await reload.load(host)
         objects, watched = await cluster.connect(host, lambda: values.relist.generation)
-        team_rules = await teams.connect(host, watched, lambda: values.relist.generation)
-        if team_rules is not None:
-            rules.add(team_rules.rules)
-            clients[SOURCE] = team_rules.client
+        team_rules = await teams.connect(
+            host, watched, lambda: values.relist.generation, rules, clients
+        )
         values = Values(host, rules.ruleset, clients, objects)
         host.start("reload", rules.run(values.adopt))
         other = await fallback.connect(host, watched)
@@ -72,8 +70,6 @@ async def running(settings: Settings) -> AsyncIterator[str]:
         autoscaling.start(host, watched, outcomes, discovery, backend)
         closing = asyncio.Event()
         handler = _api(host, backend, discovery, outcomes, secured, closing)
-        if team_rules is not None:
-            team_rules.start(host, rules.request)
         url = _listen(host, handler, secured.context)
         await host.enter_serving(_draining(closing, settings.serving.shutdown_delay))
         secured.on_listening()
@@ -87,7 +83,7 @@ def _backend(
     values: Values,
     objects: ClusterObjects | FileObjects,
     fallback: ExternalMetrics | None,
-    team_rules: Teams | None,
+    team_rules: Reports | None,
 ) -> Callable[[], Backend]:
     """Return the function that returns what requests use.
 
@@ -109,7 +105,7 @@ def _backend(
                 collector=values.collector,
                 questions=questions,
                 fallback=fallback,
-                team_rules=team_rules.reports if team_rules else None,
+                team_rules=team_rules,
                 errors_for_empty_lists=host.settings.serving.errors_for_empty_lists,
             )
         return present

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from adapter import errors, telemetry
@@ -14,6 +14,7 @@ from adapter.clients.rights import Right
 from adapter.clients.watch_cache import Content, WatchCaches
 from adapter.server.app.cluster import Watched
 from adapter.server.app.host import Host
+from adapter.server.app.reload import Reload
 from adapter.server.series.generation import Generation
 from adapter.server.teams import config_maps
 from adapter.server.teams.config_maps import ConfigMapIndex
@@ -33,25 +34,18 @@ _READ_QPS, _READ_BURST = 200.0, 400
 """Of requests for the texts of ConfigMaps, one at a time."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Teams:
-    """The rules of teams, and what serves them."""
-
-    rules: TeamRules
-    reports: Reports
-    client: Prometheus
-    """For their queries alone: they are shorter, and delay no others."""
-
-    def start(self, host: Host, request: Callable[[], None]) -> None:
-        """Start to call `request` after changes, and to write back what became of the rules."""
-        host.start("changes of team rules", self.rules.run(request))
-        host.start("reports of team rules", self.reports.run())
-
-
 async def connect(
-    host: Host, watched_objects: Watched | None, generation: Callable[[], Generation]
-) -> Teams | None:
-    """Start to watch the ConfigMaps, if there is a cluster and teams may have rules."""
+    host: Host,
+    watched_objects: Watched | None,
+    generation: Callable[[], Generation],
+    reload: Reload,
+    clients: dict[str, Prometheus],
+) -> Reports | None:
+    """Start to watch the ConfigMaps, if there is a cluster and teams may have rules.
+
+    `reload` gets the rules, and `clients` gets one for their queries alone: these are shorter, and
+    delay no others.
+    """
     settings = host.settings
     if not settings.rules.team_selector or watched_objects is None:
         return None
@@ -77,7 +71,7 @@ async def connect(
     connection = replace(
         settings.prometheus, timeout=min(QUERY_TIMEOUT, settings.prometheus.timeout)
     )
-    client = await host.connect(
+    clients[SOURCE] = await host.connect(
         sources.connect_prometheus(connection, host.requests, name=SOURCE, held=host.held)
     )
     reading = kube.with_rate(qps=_READ_QPS, burst=_READ_BURST)
@@ -103,4 +97,7 @@ async def connect(
     host.check("team-rules", rules.check)
     writing = kube.with_rate(qps=_QPS, burst=_BURST)
     reports = Reports(rules, generation, writing, annotate=annotate)
-    return Teams(rules=rules, reports=reports, client=client)
+    reload.add(rules)
+    host.start("changes of team rules", rules.run(reload.request))
+    host.start("reports of team rules", reports.run())
+    return reports
