@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from adapter import errors
 from adapter.errors import ApiError, BackendError
@@ -126,8 +125,40 @@ async def content(
     requested: Requested, query: Sequence[Plan], found: Sequence[Usages], backend: Backend
 ) -> Content:
     """Return the metrics of the object, or a list. Raises ApiError (404) for one without them."""
-    build = _of_object if requested.single else _of_list
-    return build(requested, query, found, backend)
+    info, kind, objects = requested.info, requested.kind, requested.objects
+    single = requested.single
+    usages, failure = _usages(found), _failure(found)
+    has_value = any(map(_have_both, usages[::2], usages[1::2]))
+    causes = () if single and has_value else _causes(query, found)
+    if not objects:
+        selected = str(options.label_selector(info))
+        causes = (missing.no_match(kind, namespace=info.namespace, selector=selected),)
+    if failure is not None or not has_value:
+        subject = _subject(kind, info.namespace, info.name if single else "")
+        backend.collector.log_causes(subject, causes, failure)
+    if single and not has_value:
+        qualified = "/".join(filter(None, (info.namespace, info.name)))
+        raise _not_found(API.name, _KINDS[kind].lower(), qualified, causes)
+
+    def build(transform: Transform) -> Document:
+        parts = zip(requested.by_namespace.values(), usages[::2], usages[1::2], strict=True)
+        measured = [
+            each
+            for those, cpu, memory in parts
+            for each in _measured(kind, those, cpu, memory, requested.queries.window_ns)
+        ]
+        if single:
+            return resource_documents.of_object(info, measured[0], transform)
+        return resource_documents.of_list(info, _KINDS[kind], measured, transform)
+
+    return Content(
+        # A single object is read anew for each request; its labels stay the same.
+        sources=(objects[0].labels if single else objects, *usages),
+        size=_size(objects, usages),
+        items=len(objects),
+        causes=causes,
+        build=build,
+    )
 
 
 async def _objects(info: RequestInfo, kind: GroupResource, backend: Backend) -> tuple[Object, ...]:
@@ -152,54 +183,6 @@ async def _object(info: RequestInfo, kind: GroupResource, backend: Backend) -> t
         # Like the original, which names a node in the singular.
         raise _not_found("", "node" if kind == NODES else "pods", info.name)
     return (found,)
-
-
-def _of_list(
-    requested: Requested, query: Sequence[Plan], found: Sequence[Usages], backend: Backend
-) -> Content:
-    info, kind, objects = requested.info, requested.kind, requested.objects
-    usages, causes, failure = _usages(found), _causes(query, found), _failure(found)
-    if not objects:
-        selected = str(options.label_selector(info))
-        causes = (missing.no_match(kind, namespace=info.namespace, selector=selected),)
-    if failure is not None or not any(map(_have_both, usages[::2], usages[1::2])):
-        backend.collector.log_causes(_subject(kind, info.namespace), causes, failure)
-
-    def build(transform: Transform) -> Document:
-        parts = zip(requested.by_namespace.values(), usages[::2], usages[1::2], strict=True)
-        measured = [
-            each
-            for those, cpu, memory in parts
-            for each in _measured(kind, those, cpu, memory, requested.queries.window_ns)
-        ]
-        return resource_documents.of_list(info, _KINDS[kind], measured, transform)
-
-    return Content(
-        sources=(objects, *usages),
-        size=_size(objects, usages),
-        items=len(objects),
-        causes=causes,
-        build=build,
-    )
-
-
-def _of_object(
-    requested: Requested, query: Sequence[Plan], found: Sequence[Usages], backend: Backend
-) -> Content:
-    kind, (item,) = requested.kind, requested.objects
-    cpu, memory = usages = _usages(found)
-    if not (cpu and memory):
-        causes = _causes(query, found)
-        qualified = f"{item.namespace}/{item.name}" if item.namespace else item.name
-        subject = _subject(kind, item.namespace, item.name)
-        backend.collector.log_causes(subject, causes, _failure(found))
-        raise _not_found(API.name, _KINDS[kind].lower(), qualified, causes)
-    (measured,) = _measured(kind, (item,), cpu, memory, requested.queries.window_ns)
-    return Content(
-        sources=(item.labels, *usages),
-        size=_size((item,), usages),
-        build=partial(resource_documents.of_object, requested.info, measured),
-    )
 
 
 def _has_fields(item: Object, requirements: Sequence[FieldRequirement]) -> bool:
