@@ -208,10 +208,10 @@ def test_replacement(control_plane: ControlPlane, tmp_path: Path) -> None:
 
     with cluster.running(control_plane, tmp_path, generation="alibaba") as c:
         installation = Installation(c, tmp_path)
-        c.at_exit(installation.stop)
+        c.exit_stack.callback(installation.stop)
         c.wait_scraped()
         installation.helm("install", original)
-        c.at_exit(lambda: installation.helm("uninstall"))
+        c.exit_stack.callback(lambda: installation.helm("uninstall"))
         installation.roll_out()
         for name in API_SERVICES:
             control_plane.wait_available(name, seconds=STEP_TIMEOUT)

@@ -18,6 +18,7 @@ import itertools
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from adapter.cli.demo.generations import GENERATIONS, Generation
@@ -35,29 +36,21 @@ _RETRY_SECONDS = 0.3
 """Pause before a failed watch of an HPA is started again."""
 
 
+@dataclass(kw_only=True)
 class Cluster:
-    """Parts of a running cluster. `folder` holds logs and files."""
+    """Parts of a running cluster."""
 
-    def __init__(
-        self,
-        control_plane: ControlPlane,
-        folder: Path,
-        *,
-        fleet: LiveFleet,
-        kubelet: Kubelet,
-        prometheus: Prometheus,
-        exit_stack: contextlib.ExitStack,
-        clean_up: bool,
-    ) -> None:
-        self.control_plane = control_plane
-        self.folder = folder
-        self.fleet = fleet
-        self.kubelet = kubelet
-        self.prometheus = prometheus
-        self._exit_stack = exit_stack
-        self._clean_up = clean_up
-        self._installed = False
-        self._adapter_numbers = itertools.count()
+    control_plane: ControlPlane
+    folder: Path
+    """Has logs and files."""
+    fleet: LiveFleet
+    kubelet: Kubelet
+    prometheus: Prometheus
+    exit_stack: contextlib.ExitStack
+    """Is closed at the end of the cluster, before its parts end."""
+    clean_up: bool
+    _installed: bool = False
+    _adapter_numbers: Iterator[int] = field(default_factory=itertools.count)
 
     def wait_scraped(self) -> None:
         """Wait until every exporter is up. Prometheus starts to scrape after five seconds."""
@@ -67,10 +60,6 @@ class Cluster:
             "every exporter is scraped",
             seconds=60,
         )
-
-    def at_exit(self, call: Callable[[], object]) -> None:
-        """Call `call` at the end of the cluster, before its parts end."""
-        self._exit_stack.callback(call)
 
     def apply(self, text: str) -> None:
         """Run `kubectl apply -f -`; the objects and their pods are deleted at the end."""
@@ -82,8 +71,8 @@ class Cluster:
             "-f",
             "-",
         )
-        if self._clean_up:
-            self._exit_stack.callback(self.control_plane.kubectl, *delete, text=text)
+        if self.clean_up:
+            self.exit_stack.callback(self.control_plane.kubectl, *delete, text=text)
         self.control_plane.kubectl("apply", "-f", "-", text=text)
 
     @contextlib.contextmanager
@@ -118,14 +107,14 @@ class Cluster:
             adapter.start()
             yield adapter
         finally:
-            if self._clean_up:
+            if self.clean_up:
                 adapter.stop()
             else:
                 adapter.kill()
 
     def _install(self) -> None:
-        if self._clean_up:
-            self._exit_stack.enter_context(server.installed(self.control_plane))
+        if self.clean_up:
+            self.exit_stack.enter_context(server.installed(self.control_plane))
         else:
             server.install(self.control_plane)
         self._installed = True
@@ -210,8 +199,8 @@ def running(
         stack.callback(kubelet.stop)
         kubelet.start()
         yield Cluster(
-            control_plane,
-            folder,
+            control_plane=control_plane,
+            folder=folder,
             fleet=fleet,
             kubelet=kubelet,
             prometheus=running_prometheus,

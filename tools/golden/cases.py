@@ -176,7 +176,6 @@ def _path(metric: Mapping[str, Any], name: str) -> str:
     return f"{root}/pods/*/{name}?labelSelector=app%3Dweb"
 
 
-_SERVED = frozenset(("", "slow", "hangs", "refused", "404", "html", "no tenant", "wrong tenant"))
 _ELSEWHERE = frozenset(("selector that matches nothing", "scaleTargetRef missing"))
 """Faults of objects that only a whole cluster has."""
 

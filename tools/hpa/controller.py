@@ -176,24 +176,16 @@ class Testbed:
         result = Result()
         for start in range(0, len(cases), _BATCH):
             batch = cases[start : start + _BATCH]
-            with self.created(batch):
-                self._round(batch, result)
+            self._each(self._create, batch)
+            self._each(lambda each: self._admin.call("POST", _HPAS, each.hpa), batch)
+            self._round(batch, result)
+            self._each(lambda each: self._admin.call("DELETE", f"{_HPAS}/{each.name}"), batch)
         return result
 
-    @contextlib.contextmanager
-    def created(self, cases: Sequence[Case]) -> Iterator[None]:
-        """Create the HPAs with what they depend on, and delete them at the end."""
-        self._each(self._create, cases)
-        self._each(lambda each: self._admin.call("POST", _HPAS, each.hpa), cases)
-        yield
-        self._each(lambda each: self._admin.call("DELETE", f"{_HPAS}/{each.name}"), cases)
-
-    def targets(self) -> dict[str, Any]:
-        """Return the objects that are scaled, by name."""
+    def _targets(self) -> dict[str, Any]:
         return _by_name(self._admin.get(_TARGETS))
 
-    def hpas(self) -> dict[str, Any]:
-        """Return the HPAs, by name."""
+    def _hpas(self) -> dict[str, Any]:
         return _by_name(self._admin.get(_HPAS))
 
     def _create(self, case: Case) -> None:
@@ -211,17 +203,17 @@ class Testbed:
 
     def _round(self, batch: Sequence[Case], result: Result) -> None:
         waiting: dict[str, _Prediction] = {}
-        targets = self.targets()
+        targets = self._targets()
         for predicted in self._each(lambda each: self._predict(each, targets), batch):
             waiting[predicted.case.name] = predicted
-        for name, target in self.targets().items():
+        for name, target in self._targets().items():
             if name in waiting and waiting[name].generation != target["metadata"]["generation"]:
                 result.late += 1
                 del waiting[name]
         deadline = time.monotonic() + _SECONDS
         while waiting and time.monotonic() < deadline:
             time.sleep(0.2)
-            reads, targets, hpas = dict(self._metrics.reads), self.targets(), self.hpas()
+            reads, targets, hpas = dict(self._metrics.reads), self._targets(), self._hpas()
             for name, predicted in [*waiting.items()]:
                 ended = self._ended(predicted, reads.get(name, 0), targets[name], hpas[name])
                 if ended is not None:

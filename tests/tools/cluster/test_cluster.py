@@ -8,16 +8,11 @@ import pytest
 
 from tools.cluster import cluster
 from tools.cluster.cluster import Cluster
-from tools.cluster.hpa import HEADER, Table
 from tools.control_plane.plane import ControlPlane
 from tools.real.prometheus import wait_for
 
 APP = "sharing"
 DUTY = "nvidia_gpu_duty_cycle"
-PODS_METRIC = (
-    "/apis/custom.metrics.k8s.io/v1beta1/namespaces/default/pods/%2A/duty_cycle_current"
-    f"?labelSelector=app%3D{APP}"
-)
 DEPLOYMENT = f"""
 apiVersion: apps/v1
 kind: Deployment
@@ -31,25 +26,6 @@ spec:
       containers:
       - {{name: serving, image: example.invalid/it, resources: {{limits: {{nvidia.com/gpu: 1}}}}}}
 """
-HPA = f"""
-apiVersion: autoscaling/v2
-kind: HorizontalPodAutoscaler
-metadata: {{name: {APP}, namespace: default}}
-spec:
-  scaleTargetRef: {{apiVersion: apps/v1, kind: Deployment, name: {APP}}}
-  maxReplicas: 2
-  metrics:
-  - type: Pods
-    pods:
-      metric: {{name: duty_cycle_current}}
-      target: {{type: AverageValue, averageValue: 40}}
-  - type: Object
-    object:
-      describedObject: {{apiVersion: apps/v1, kind: Deployment, name: {APP}}}
-      metric: {{name: duty_cycle_current}}
-      target: {{type: Value, value: 45}}
-"""
-MAXPODS = HEADER.index("MAXPODS")
 RULES = f"""
 groups:
 - name: gpus
@@ -191,25 +167,6 @@ def test_pending_pod_gets_gpus_when_another_pod_ends(c: Cluster) -> None:
     c.control_plane.kubectl("wait", "pod/third", "--for=condition=Ready", "--timeout=20s")
     assert sum(len(gpus) for gpus in c.fleet.pods.values()) == 4
     c.control_plane.kubectl("delete", "pod", "second", "third", "--timeout=10s")
-
-
-def test_adapter_returns_the_readings_and_the_hpa_uses_them(
-    c: Cluster,
-) -> None:
-    table = Table()
-    c.fleet.set_load(APP, 100)
-    c.apply(HPA)
-    with c.adapter("--preset=gpu-nvidia-alibaba", "--metrics-relist-interval=2s") as adapter:
-        items = json.loads(c.control_plane.kubectl("get", "--raw", PODS_METRIC))["items"]
-        state = c.watch_hpa(APP, until=lambda hpa: hpa.metrics == ["50", "50"], table=table)
-        assert "serving on" in adapter.log
-    c.control_plane.kubectl("delete", "hpa", APP)
-
-    assert {each["describedObject"]["name"] for each in items} == pod_names(c)
-    assert {each["value"] for each in items} == {"50"}
-    assert state.condition("ScalingActive").reason == "ValidMetricFound"
-    assert state.cells[:3] == (APP, f"Deployment/{APP}", "50/40, 50/45")
-    assert str(table).splitlines()[0].split()[0] == "NAME"
 
 
 def test_timeout_of_watch_hpa_has_the_table_and_the_error(c: Cluster) -> None:
