@@ -20,13 +20,17 @@ def serving(
     *,
     port: int = 0,
     context: ssl.SSLContext | None = None,
+    keep_alive: bool = False,
 ) -> Iterator[int]:
     """Serve until the context ends; yield the port, which is a free one for 0.
 
-    `answer` takes a request and its body. With `context`, the server speaks TLS.
+    `answer` takes a request and its body. With `context`, the server speaks TLS. Connections that
+    are kept outlive the context.
     """
 
     class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1" if keep_alive else "HTTP/1.0"
+
         def do_GET(self) -> None:
             sent = self.rfile.read(int(self.headers.get("Content-Length", 0)))
             status, content_type, body = answer(self, sent)

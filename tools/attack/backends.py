@@ -141,39 +141,36 @@ async def _slow_reviews(request: web.Request, handler: Any) -> web.StreamRespons
 
 
 async def _answer(request: web.Request, received: prometheus.Received) -> web.StreamResponse:
+    match, query = (received.parameters.get(each, "") for each in ("match[]", "query"))
+    own = _OWN_NAME.search(match or query)
     if received.path.endswith("/series"):
         body = f'{{"status":"success","data":[{{"__name__":"{_NAME}",{_LABELS}}}]}}'
     elif received.path.endswith("/values"):
-        match = received.parameters["match[]"]
-        own = _OWN_NAME.search(match)
         name = own[0] if own else LABELLED if LABELLED in match else _NAME
         body = json.dumps({"status": "success", "data": [] if _PROBE in match else [name]})
-    elif received.path.endswith("/labels") and LABELLED in received.parameters["match[]"]:
+    elif received.path.endswith("/labels") and LABELLED in match:
         body = _LABELS_OF_LABELLED
-    elif received.path.endswith("/labels") and _OWN_NAME.search(received.parameters["match[]"]):
+    elif received.path.endswith("/labels") and own:
         body = '{"status":"success","data":["namespace","pod"]}'
     elif received.path.endswith("/labels"):
         body = '{"status":"success","data":["exported_namespace","exported_pod","UUID","gpu"]}'
-    elif "gpu!=" in received.parameters.get("query", ""):
+    elif "gpu!=" in query:
         return web.Response(body=_LARGE_ANSWER, content_type="application/json")
-    elif received.parameters.get("query", "").startswith("group by (__name__)"):
-        own = _OWN_NAME.search(received.parameters["query"])
-        body = _VECTOR % json.dumps(
-            {"metric": {"__name__": own[0] if own else _NAME}, "value": [1790000000.0, "1"]}
-        )
-    elif hostile.SLOW in received.parameters.get("query", ""):
+    elif query.startswith("group by (__name__)"):
+        name = own[0] if own else _NAME
+        body = _VECTOR % json.dumps({"metric": {"__name__": name}, "value": [1790000000.0, "1"]})
+    elif hostile.SLOW in query:
         await asyncio.sleep(_SLOW_SECONDS)
         body = _VECTOR % ""
-    elif hostile.LARGE in received.parameters.get("query", ""):
+    elif hostile.LARGE in query:
         body = _LARGE_ANSWER_OF_A_TEAM
-    elif found := _TEAM.search(received.parameters.get("query", "")):
+    elif found := _TEAM.search(query):
         sample = {"namespace": found[1], "pod": POD}
         value = [1790000000.0, str(TEAM_VALUE + int(found[2]))]
         body = _VECTOR % json.dumps({"metric": sample, "value": value})
-    elif "label_replace(" in received.parameters.get("query", ""):
+    elif "label_replace(" in query:
         body = _VECTOR % ""  # which of several labels are in use: nothing is known
     else:
-        query = received.parameters.get("query", "")
         body = _VECTOR % next((_CROWDS[each] for each in _CROWDS if each in query), _SAMPLE)
     return web.Response(text=body, content_type="application/json")
 

@@ -32,7 +32,7 @@ from tools.certificates import INSECURE
 from tools.cluster import kubelet, server
 from tools.cluster.hpa import Hpa
 from tools.control_plane import build
-from tools.control_plane.client import Client
+from tools.control_plane.client import STRATEGIC_MERGE_PATCH, Client
 from tools.control_plane.plane import ControlPlane
 from tools.real import prometheus as real
 from tools.real.prometheus import wait_for
@@ -172,7 +172,7 @@ def _create_workloads(admin: Client, size: Size) -> None:
                 "PATCH",
                 f"{path}/{name}/status",
                 {"status": kubelet.running_status(pod)},
-                content_type=kubelet.STRATEGIC_MERGE_PATCH,
+                content_type=STRATEGIC_MERGE_PATCH,
             )
 
     _run_all("Deployments with their pods", create, size)

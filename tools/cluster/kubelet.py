@@ -17,11 +17,10 @@ from typing import Any
 
 from adapter.cli.demo.fleet import Pod
 from tools.cluster.fleet import LiveFleet
-from tools.control_plane.client import Client, RefusedError
+from tools.control_plane.client import STRATEGIC_MERGE_PATCH, Client, RefusedError
 
 POLL_SECONDS = 0.3
 GPU_RESOURCE = "nvidia.com/gpu"
-STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
 Object = Mapping[str, Any]
 
 _NODES = "/api/v1/nodes"

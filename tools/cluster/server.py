@@ -18,6 +18,7 @@ from typing import Any
 
 import yaml
 
+from tools.control_plane.client import MERGE_PATCH
 from tools.control_plane.daemon import Daemon, free_ports
 from tools.control_plane.plane import ControlPlane
 from tools.real.prometheus import wait_for
@@ -30,7 +31,6 @@ RESOURCE_METRICS = "v1beta1.metrics.k8s.io"
 """APIService of the component resource-metrics."""
 
 _API_SERVICES = "/apis/apiregistration.k8s.io/v1/apiservices"
-_MERGE_PATCH = "application/merge-patch+json"
 _LISTENING = "serving on"
 
 
@@ -166,7 +166,7 @@ class Server:
         if self._ca is not None:
             spec["caBundle"] = base64.b64encode(self._ca).decode()
         path = f"{_API_SERVICES}/{name}"
-        self._control_plane.admin.call("PATCH", path, {"spec": spec}, content_type=_MERGE_PATCH)
+        self._control_plane.admin.call("PATCH", path, {"spec": spec}, content_type=MERGE_PATCH)
 
     def _times_listening(self) -> int:
         return self.log.count(_LISTENING)

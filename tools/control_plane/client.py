@@ -17,6 +17,8 @@ from tools import certificates, kubeconfig
 
 JSON = "application/json"
 APPLY = "application/apply-patch+yaml"
+MERGE_PATCH = "application/merge-patch+json"
+STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
 FIELD_MANAGER = "tests"
 
 

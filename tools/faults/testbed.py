@@ -26,6 +26,7 @@ from tools.certificates import Holder
 from tools.cluster import server
 from tools.cluster.kubelet import running_status
 from tools.cluster.server import NAME, NAMESPACE, Server
+from tools.control_plane.client import MERGE_PATCH
 from tools.control_plane.plane import ControlPlane
 from tools.faults import seeds
 from tools.faults.gate import Gate
@@ -42,7 +43,7 @@ _CUSTOM = ("v1beta1.custom.metrics.k8s.io", "v1beta2.custom.metrics.k8s.io")
 _CONFIGS = f"/api/v1/namespaces/{NAMESPACE}/configmaps"
 _DEPLOYMENT = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{NAME}"
 _HPAS = "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers"
-_PATCH = {"content_type": "application/merge-patch+json"}
+_PATCH = {"content_type": MERGE_PATCH}
 _RELIST = 5.0
 _SYNCS = 7.0
 """Seconds of a few syncs of the HPA controller, and until what is shared is stale."""

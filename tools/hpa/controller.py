@@ -29,7 +29,7 @@ from rules.hpa import decision, reading
 from rules.hpa.decision import Decision
 from rules.hpa.reading import Observation, Reply, Request
 from tools import http_server
-from tools.control_plane.client import Client
+from tools.control_plane.client import MERGE_PATCH, Client
 from tools.control_plane.plane import ControlPlane
 from tools.hpa import random_objects as objects
 from tools.hpa.random_objects import GROUP, KIND, NAMESPACE, PLURAL, Case
@@ -48,13 +48,11 @@ _API_SERVICES = (
 )
 _CONTROLLER = "system:serviceaccount:kube-system:horizontal-pod-autoscaler"
 _NAMESPACE = f"/api/v1/namespaces/{NAMESPACE}"
-_PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
-_TARGETS = f"/apis/{GROUP}/v1/namespaces/{NAMESPACE}/{PLURAL}"
-_HPAS = f"/apis/autoscaling/v2/namespaces/{NAMESPACE}/horizontalpodautoscalers"
+PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
+TARGETS = f"/apis/{GROUP}/v1/namespaces/{NAMESPACE}/{PLURAL}"
+HPAS = f"/apis/autoscaling/v2/namespaces/{NAMESPACE}/horizontalpodautoscalers"
 _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _CLASSES = "/apis/node.k8s.io/v1/runtimeclasses"
-_MERGE_PATCH = "application/merge-patch+json"
-_FINALIZER = f"{GROUP}/kept"
 _CRD = {
     "apiVersion": "apiextensions.k8s.io/v1",
     "kind": "CustomResourceDefinition",
@@ -177,29 +175,26 @@ class Testbed:
         for start in range(0, len(cases), _BATCH):
             batch = cases[start : start + _BATCH]
             self._each(self._create, batch)
-            self._each(lambda each: self._admin.call("POST", _HPAS, each.hpa), batch)
+            self._each(lambda each: self._admin.call("POST", HPAS, each.hpa), batch)
             self._round(batch, result)
-            self._each(lambda each: self._admin.call("DELETE", f"{_HPAS}/{each.name}"), batch)
+            self._each(lambda each: self._admin.call("DELETE", f"{HPAS}/{each.name}"), batch)
         return result
 
     def _targets(self) -> dict[str, Any]:
-        return _by_name(self._admin.get(_TARGETS))
+        return _by_name(self._admin.get(TARGETS))
 
     def _hpas(self) -> dict[str, Any]:
-        return _by_name(self._admin.get(_HPAS))
+        return _by_name(self._admin.get(HPAS))
 
     def _create(self, case: Case) -> None:
         self._metrics.replies |= case.replies
-        self._admin.call("POST", _TARGETS, case.target)
+        self._admin.call("POST", TARGETS, case.target)
         for pod in case.pods:
-            metadata = {key: pod["metadata"][key] for key in ("name", "labels")}
-            metadata["finalizers"] = [_FINALIZER]
-            path = f"{_PODS}/{metadata['name']}"
-            self._admin.call("POST", _PODS, {"metadata": metadata, "spec": pod["spec"]})
-            status = {"status": pod["status"]}
-            self._admin.call("PATCH", f"{path}/status", status, content_type=_MERGE_PATCH)
+            name = pod["metadata"]["name"]
+            create_pod(self._admin, name, case.name, pod["spec"])
+            set_status(self._admin, name, pod["status"])
             if pod["metadata"]["deleted"]:
-                self._admin.call("DELETE", path)
+                self._admin.call("DELETE", f"{PODS}/{name}")
 
     def _round(self, batch: Sequence[Case], result: Result) -> None:
         waiting: dict[str, _Prediction] = {}
@@ -352,7 +347,7 @@ def running(control_plane: ControlPlane, metrics: Metrics | None = None) -> Iter
     """Install the CRD and the metrics server, and remove all objects at the end."""
     metrics = metrics or Metrics()
     bundle = issue_temporary((f"metrics.{NAMESPACE}.svc",), now=dt.datetime.now(dt.UTC))
-    with http_server.serving(metrics.respond, context=tls.context(bundle)) as port:
+    with http_server.serving(metrics.respond, context=tls.context(bundle), keep_alive=True) as port:
         try:
             _install(control_plane, port, bundle.ca_pem)
             yield Testbed(control_plane, metrics)
@@ -371,8 +366,8 @@ def _install(control_plane: ControlPlane, port: int, ca: bytes) -> None:
     admin.call("POST", _CLASSES, runtime)
     for each in _API_SERVICES:
         control_plane.wait_available(each, seconds=60)
-    wait_for(lambda: admin.exists(_TARGETS), "the CRD is served")
-    account = _PODS.replace("pods", "serviceaccounts/default")
+    wait_for(lambda: admin.exists(TARGETS), "the CRD is served")
+    account = PODS.replace("pods", "serviceaccounts/default")
     wait_for(lambda: admin.exists(account), "an account")
     # A running controller manager discovers a new kind within 30 s only.
     control_plane.controller_manager.kill()
@@ -382,12 +377,9 @@ def _install(control_plane: ControlPlane, port: int, ca: bytes) -> None:
 def _remove(control_plane: ControlPlane) -> None:
     admin = control_plane.admin
     crd = f"{_CRDS}/{PLURAL}.{GROUP}"
-    admin.request("DELETE", _HPAS)
-    for pod in admin.get(_PODS)["items"]:
-        path = f"{_PODS}/{pod['metadata']['name']}"
-        empty = {"metadata": {"finalizers": None}}
-        admin.request("PATCH", path, empty, content_type=_MERGE_PATCH)
-        admin.request("DELETE", f"{path}?gracePeriodSeconds=0")
+    admin.request("DELETE", HPAS)
+    for pod in admin.get(PODS)["items"]:
+        remove_pod(admin, pod["metadata"]["name"])
     admin.request("DELETE", crd)
     admin.request("DELETE", f"{_CLASSES}/{objects.RUNTIME_CLASS}")
     for each in _API_SERVICES:
@@ -396,6 +388,25 @@ def _remove(control_plane: ControlPlane) -> None:
     # The next user of this control plane cannot create objects in a namespace that is ending.
     for gone in (_NAMESPACE, crd):
         wait_for(partial(_is_gone, admin, gone), f"the end of {gone}", seconds=60)
+
+
+def create_pod(admin: Client, name: str, app: str, spec: dict[str, Any]) -> None:
+    """Create a pod of an application, which stays until `remove_pod` if it is deleted."""
+    metadata = {"name": name, "labels": {"app": app}, "finalizers": [f"{GROUP}/kept"]}
+    admin.call("POST", PODS, {"metadata": metadata, "spec": spec})
+
+
+def set_status(admin: Client, name: str, status: dict[str, Any]) -> None:
+    """Set the status of a pod, as its kubelet does."""
+    path = f"{PODS}/{name}/status"
+    admin.call("PATCH", path, {"status": status}, content_type=MERGE_PATCH)
+
+
+def remove_pod(admin: Client, name: str) -> None:
+    """Let a pod end at once."""
+    empty = {"metadata": {"finalizers": None}}
+    admin.request("PATCH", f"{PODS}/{name}", empty, content_type=MERGE_PATCH)
+    admin.request("DELETE", f"{PODS}/{name}?gracePeriodSeconds=0")
 
 
 def _is_gone(admin: Client, path: str) -> bool:

@@ -20,18 +20,14 @@ from rules.hpa import autoscaler, replay
 from rules.hpa.replay import Reading, Sync
 from tools.control_plane.plane import ControlPlane
 from tools.hpa import controller
-from tools.hpa.random_objects import GROUP, KIND, NAMESPACE, PLURAL
+from tools.hpa.controller import HPAS, PODS, TARGETS, create_pod, remove_pod, set_status
+from tools.hpa.random_objects import GROUP, KIND, NAMESPACE
 from tools.replay.values import Row
 from tools.replay.worlds import PastPod
 
-_PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
-_TARGETS = f"/apis/{GROUP}/v1/namespaces/{NAMESPACE}/{PLURAL}"
-_HPAS = f"/apis/autoscaling/v2/namespaces/{NAMESPACE}/horizontalpodautoscalers"
 _NODES = "/api/v1/nodes"
 _NODE = "replay"
 """Node of all pods: of pods without one, the garbage collector fails those that are deleted."""
-_MERGE_PATCH = "application/merge-patch+json"
-_FINALIZER = f"{GROUP}/kept"
 _PRESENT = 3
 """`status.replicas` of each target, which nothing changes."""
 _LATE = (0.05, 0.1, 0.2, 0.4)
@@ -134,7 +130,7 @@ class _Metrics(controller.Metrics):
         """Record a sync, as soon as somebody may be answered."""
         number = compared.row.case.number
         self.open.wait()
-        target = self._admin.get(f"{_TARGETS}/h{number}")
+        target = self._admin.get(f"{TARGETS}/h{number}")
         with self._lock:
             self._steps[number] = self.step
             compared.history.append(_sync(compared.row, self.step, target["spec"]["replicas"]))
@@ -168,7 +164,7 @@ def compare(control_plane: ControlPlane, rows: Sequence[Row], *, seconds: float)
             "spec": {"replicas": 2},
             "status": {"replicas": _PRESENT, "selector": f"app={name}"},
         }
-        admin.call("POST", _TARGETS, target)
+        admin.call("POST", TARGETS, target)
 
     def change(each: Compared) -> None:
         for pod in each.row.case.pods:
@@ -186,7 +182,7 @@ def compare(control_plane: ControlPlane, rows: Sequence[Row], *, seconds: float)
             metrics.close(step)
             list(executor.map(change, cases))
             if not step:
-                list(executor.map(lambda each: admin.call("POST", _HPAS, each.hpa), cases))
+                list(executor.map(lambda each: admin.call("POST", HPAS, each.hpa), cases))
             time.sleep(_SETTLE)
             metrics.open.set()
             time.sleep(seconds)
@@ -195,25 +191,19 @@ def compare(control_plane: ControlPlane, rows: Sequence[Row], *, seconds: float)
 
 def _change(admin: Any, app: str, pod: PastPod, step: int) -> None:
     """Bring a pod from its state at the step before to the present one."""
-    path = f"{_PODS}/{pod.name}"
     if step == pod.begin:
-        metadata = {"name": pod.name, "labels": {"app": app}, "finalizers": [_FINALIZER]}
-        container = {"name": "a", "image": "none"}
-        spec = {"containers": [container], "nodeName": _NODE}
-        admin.call("POST", _PODS, {"metadata": metadata, "spec": spec})
+        spec = {"containers": [{"name": "a", "image": "none"}], "nodeName": _NODE}
+        create_pod(admin, pod.name, app, spec)
     if step == pod.end:
-        empty = {"metadata": {"finalizers": None}}
-        admin.call("PATCH", path, empty, content_type=_MERGE_PATCH)
-        admin.request("DELETE", f"{path}?gracePeriodSeconds=0")
+        remove_pod(admin, pod.name)
     if not pod.begin <= step < pod.end:
         return
     state = pod.phase(step), pod.is_ready(step)
     if step == pod.begin or state != (pod.phase(step - 1), pod.is_ready(step - 1)):
         condition = {"type": "Ready", "status": str(state[1])}
-        status = {"status": {"phase": state[0], "conditions": [condition]}}
-        admin.call("PATCH", f"{path}/status", status, content_type=_MERGE_PATCH)
+        set_status(admin, pod.name, {"phase": state[0], "conditions": [condition]})
     if step == pod.deleted:
-        admin.request("DELETE", path)
+        admin.request("DELETE", f"{PODS}/{pod.name}")
 
 
 def fitting(rows: Sequence[Row]) -> list[Row]:
