@@ -71,6 +71,6 @@ def test_model_server(control_plane: ControlPlane, tmp_path: Path) -> None:
         )
         stack.enter_context(story.following(service, c.fleet))
         stack.enter_context(c.adapter("--preset=gpu-dcgm", "--preset=inference-vllm"))
-        clients = stack.enter_context(story.clients(service.complete))
+        clients = stack.enter_context(contextlib.closing(story.Clients(service.complete)))
         walkthrough = Walkthrough(c, hpa=story.APP)
         story.tell(walkthrough, clients.set)

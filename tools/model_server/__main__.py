@@ -12,6 +12,7 @@ import contextlib
 import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 
 from tools.cluster import cluster
@@ -58,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         )
         stack.enter_context(story.following(service, c.fleet))
         stack.enter_context(c.adapter("--preset=gpu-dcgm", "--preset=inference-vllm"))
-        clients = stack.enter_context(story.clients(service.complete))
+        clients = stack.enter_context(closing(story.Clients(service.complete)))
         story.tell(Walkthrough(c, hpa=story.APP), clients.set)
 
 
@@ -77,7 +78,8 @@ def _record(running: server.Server) -> None:
         echo(f"recorded {path}")
 
     write("idle", 0)
-    with story.clients(lambda: running.complete(story.PROMPT, tokens=story.TOKENS)) as clients:
+    clients = story.Clients(lambda: running.complete(story.PROMPT, tokens=story.TOKENS))
+    with closing(clients):
         clients.set(story.MANY)
         write("loaded", server.MAX_RUNNING)
     write("after", 0)

@@ -10,7 +10,7 @@ import contextlib
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -171,37 +171,24 @@ class Service:
         scratch.replace(self._targets)  # Prometheus never reads half a file
 
 
-@contextlib.contextmanager
-def following(service: Service, fleet: LiveFleet) -> Iterator[None]:
+def following(service: Service, fleet: LiveFleet) -> contextlib.AbstractContextManager[None]:
     """Assign servers to pods until the context ends."""
-
-    def follow() -> None:
-        service.follow(fleet)
-        time.sleep(_POLL_SECONDS)
-
-    with repeated(follow):
-        yield
+    return repeated(lambda: service.follow(fleet), every=_POLL_SECONDS)
 
 
 class Clients:
-    """Clients that each have one request under way at any time."""
+    """Clients that each have one request under way at any time; none at first."""
 
     def __init__(self, complete: Callable[[], object]) -> None:
         self._complete = complete
         self._stack = contextlib.ExitStack()
 
+    def close(self) -> None:
+        """Wait for the last answers."""
+        self._stack.close()
+
     def set(self, number: int) -> None:
         """Let so many clients ask; waits for the answers of those before."""
-        self._stack.close()
+        self.close()
         for _ in range(number):
             self._stack.enter_context(repeated(self._complete))
-
-
-@contextlib.contextmanager
-def clients(complete: Callable[[], object]) -> Iterator[Clients]:
-    """Yield clients, none at first, that send requests by `complete` until the context ends."""
-    asking = Clients(complete)
-    try:
-        yield asking
-    finally:
-        asking.set(0)
