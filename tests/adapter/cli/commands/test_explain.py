@@ -61,8 +61,6 @@ async def run(
         suffix = "?explain=true" if request.query.get("explain") == "true" else ""
         missing = Reply(status=404, message="the server could not find the requested resource")
         reply = api_documents.get(request.path + suffix, missing)
-        if reply is None:
-            await asyncio.Event().wait()
         if isinstance(reply, Reply):
             status = {"kind": "Status", "message": reply.message}
             return web.json_response(status, status=reply.status)
