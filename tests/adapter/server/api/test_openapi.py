@@ -57,13 +57,17 @@ def objects_in(document: object) -> Iterator[dict]:
             yield from objects_in(each)
 
 
+def schemas_of(document: dict) -> dict:
+    return document.get("definitions") or document["components"]["schemas"]
+
+
 @pytest.fixture(params=FILES, ids=lambda path: path.name)
 def document(request):
     return json.loads(request.param.read_text())
 
 
 def test_references_and_definitions_match(document):
-    definitions = document.get("definitions") or document["components"]["schemas"]
+    definitions = schemas_of(document)
     prefix = "#/definitions/" if "definitions" in document else "#/components/schemas/"
 
     references = {each["$ref"] for each in objects_in(document) if "$ref" in each}
@@ -78,12 +82,10 @@ def test_references_have_no_siblings_except_descriptions_in_swagger(document):
 
 
 def test_all_path_parameters_and_properties_are_described(document):
-    schemas = document.get("definitions") or document["components"]["schemas"]
-
     for path, item in document["paths"].items():
         names = {each["name"] for each in item["parameters"] if each["in"] == "path"}
         assert names == {part.strip("{}") for part in path.split("/") if part.startswith("{")}
-    for schema in schemas.values():
+    for schema in schemas_of(document).values():
         assert all(each["description"] for each in (schema, *schema["properties"].values()))
         assert set(schema.get("required", ())) <= schema["properties"].keys()
     ids = [item["get"]["operationId"] for item in document["paths"].values()]
@@ -98,9 +100,7 @@ def test_all_encodings_are_named(document):
 
 
 def test_definition_names_cannot_collide_with_those_of_the_api_server(document):
-    definitions = document.get("definitions") or document["components"]["schemas"]
-
-    assert all(name.startswith("io.k8s.metrics.pkg.apis.") for name in definitions)
+    assert all(name.startswith("io.k8s.metrics.pkg.apis.") for name in schemas_of(document))
 
 
 @pytest.mark.parametrize(("group", "version"), VERSIONS)
