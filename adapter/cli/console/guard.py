@@ -15,7 +15,6 @@ from types import MappingProxyType
 
 import yarl
 from aiohttp import web
-from aiohttp.typedefs import Middleware
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -59,20 +58,16 @@ class Guard:
         """The query of the first address, which has the token."""
         return f"{_PARAMETER}={self.token}"
 
-    def middleware(self) -> Middleware:
-        """Return the middleware."""
-
-        @web.middleware
-        async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
-            try:
-                response = self._answer(request) or await handler(request)
-            except web.HTTPException as error:
-                error.headers.update(HEADERS)
-                raise
-            response.headers.update(HEADERS)
-            return response
-
-        return check
+    @web.middleware
+    async def check(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Let a request pass, or answer it; the middleware."""
+        try:
+            response = self._answer(request) or await handler(request)
+        except web.HTTPException as error:
+            error.headers.update(HEADERS)
+            raise
+        response.headers.update(HEADERS)
+        return response
 
     def _answer(self, request: web.Request) -> web.Response | None:
         """Return the response to a request that may not see a page; None if it may."""

@@ -41,7 +41,7 @@ Show = Callable[..., Awaitable[View]]
 def application(views: Views, guard: Guard, prefix: str) -> web.Application:
     """Return the application that serves the views below `prefix`, which is empty or a path."""
     pages = _Pages(prefix)
-    app = web.Application(middlewares=[guard.middleware()])
+    app = web.Application(middlewares=[guard.check])
     add = app.router.add_get
     if prefix:
         add(prefix, pages.home)
