@@ -1,25 +1,21 @@
-"""`python -m tools.bench.reloads`: replace the rules again and again while autoscalers request.
-
-    python -m tools.bench.reloads [--reloads RELOADS] [--autoscalers NUMBER] [--period SECONDS]
+"""Replaces the rules again and again while autoscalers request.
 
 Good and bad files alternate. Each good file changes two rules that merge into one metric, renames
 the metric of a third, and leaves a fourth as it is. Results stay fresh for longer than the run, so
-any query for the unchanged rule is one too many. Fails if a claim does not hold.
+any query for the unchanged rule is one too many.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import contextlib
 import dataclasses
 import itertools
 import os
 import signal
-import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from http import HTTPStatus
 from pathlib import Path
 from typing import NoReturn
@@ -72,6 +68,13 @@ class Result:
     rss: list[float] = dataclasses.field(default_factory=list)
     """RSS in MiB at the start, and after each tenth of the reloads."""
 
+    def __str__(self) -> str:
+        rss = " ".join(f"{each:.1f}" for each in self.rss)
+        return (
+            f"{self.reloads} reloads, of these {self.bad} of bad files; {self.answers} answers; "
+            f"RSS in MiB, by tenths: {rss}"
+        )
+
     def problems(self) -> Iterator[str]:
         """Yield the claims that do not hold."""
         if self.failed:
@@ -85,25 +88,6 @@ class Result:
         half = self.rss[len(self.rss) // 2]
         if self.rss[-1] > _MAX_GROWTH * half:
             yield f"RSS grew from {half:.0f} MiB to {self.rss[-1]:.0f} MiB in the second half"
-
-
-def main(argv: Sequence[str]) -> int:
-    """Run the reloads and print what was measured; return 1 if a claim does not hold."""
-    parser = argparse.ArgumentParser(prog="python -m tools.bench.reloads", description=main.__doc__)
-    parser.add_argument("--reloads", type=int, default=1000)
-    parser.add_argument("--autoscalers", type=int, default=300)
-    parser.add_argument("--period", type=float, default=15.0, help="seconds between two requests")
-    arguments = parser.parse_args(argv)
-    result = measure(arguments.reloads, arguments.autoscalers, arguments.period)
-    print(f"reloads                          {result.reloads}, of these {result.bad} of bad files")
-    print(f"answers                          {result.answers}")
-    print(f"failed requests                  {result.failed.total()}")
-    print(f"answers of two or older rules    {len(result.wrong)}")
-    print(f"queries for the unchanged rule   {result.queries}")
-    print(f"RSS, MiB, by tenths              {' '.join(f'{each:.1f}' for each in result.rss)}")
-    problems = [*result.problems()]
-    print("\n".join(problems) if problems else "all claims hold")
-    return 1 if problems else 0
 
 
 def measure(reloads: int, autoscalers: int, period: float) -> Result:
@@ -284,7 +268,3 @@ def _rules(version: int) -> str:
             ("left_load", f"only_{version % 2}", 1),
         )
     )
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -1,7 +1,12 @@
-"""Reloads under load, fewer than by the command, and the check of its measurements."""
+"""Reloads under load, and the check of their measurements.
+
+`RELOADS=1000 AUTOSCALERS=300 PERIOD=15 pytest -s tests/tools/bench/test_reloads.py` prints the
+figures of the benchmarks.
+"""
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 
 import pytest
@@ -9,13 +14,19 @@ import pytest
 from tools.bench import reloads
 from tools.bench.reloads import Result
 
+RELOADS = int(os.environ.get("RELOADS", "60"))
+AUTOSCALERS = int(os.environ.get("AUTOSCALERS", "20"))
+PERIOD = float(os.environ.get("PERIOD", "0.5"))
+"""Seconds between two requests of an autoscaler."""
+
 
 @pytest.mark.usefixtures("real_servers")
 def test_reloads_fail_no_request_mix_no_rules_and_query_no_unchanged_rule() -> None:
-    result = reloads.measure(60, autoscalers=20, period=0.5)
+    result = reloads.measure(RELOADS, AUTOSCALERS, PERIOD)
 
+    print(result)
     assert [*result.problems()] == []
-    assert (result.reloads, result.bad) == (60, 30)
+    assert (result.reloads, result.bad) == (RELOADS, RELOADS // 2)
 
 
 @pytest.mark.parametrize(
