@@ -13,7 +13,7 @@ from rules import promql
 from rules.causes import candidates, evidence, missing, samples, suggestions, wording
 from rules.causes.evidence import Evidence
 from rules.causes.explanation_text import KIND, Document
-from rules.causes.inventory import NEVER_LISTED, Inventory
+from rules.causes.inventory import Inventory
 from rules.causes.questions import Question
 from rules.errors import UnknownResourceError
 from rules.findings import Finding
@@ -239,7 +239,7 @@ def _taking(
 ) -> str:
     series = inventory.series_of(rule, metric)
     if not series:
-        listed = inventory.statuses.get(rule.index, NEVER_LISTED).listed is not None
+        listed = inventory.status(rule).listed is not None
         found = "of which there are none" if listed else "which no relist has listed yet"
         return f"takes it from {wording.printable(rule.pinned_series or '')}, {found}"
     if resource is None or missing.has_label(inventory, rule, series, resource):
@@ -269,7 +269,7 @@ def _refusal(
         if resource is None:
             return 1, "it has the metric, but the cluster does not have the resource"
         return 1, "it has the metric since the last relist"
-    status = inventory.statuses.get(rule.index, NEVER_LISTED)
+    status = inventory.status(rule)
     if candidates.must_produce(rule, metric):
         if status.failed:
             return 2, "its last relist failed: the adapter's log has the error"

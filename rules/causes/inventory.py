@@ -48,6 +48,10 @@ class Inventory:
     now: float
     """Unix seconds."""
 
+    def status(self, rule: CompiledRule) -> ListingStatus:
+        """Return the state of the relists of `rule`."""
+        return self.statuses.get(rule.index, NEVER_LISTED)
+
     def series(self, rule: CompiledRule) -> tuple[Series, ...]:
         """Return the series of the last successful relist of `rule`; empty before the first."""
         listing = self.listings.get(rule.index)

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from rules.causes import candidates, suggestions, wording
-from rules.causes.inventory import NEVER_LISTED, Inventory
+from rules.causes.inventory import Inventory
 from rules.causes.reasons import Reason
 from rules.causes.wording import printable
 from rules.errors import AmbiguousSampleError, PlanError
@@ -98,8 +98,8 @@ def of_plan(inventory: Inventory, plan: Plan, found: Sequence[Finding] = ()) -> 
     rules = {step.rule.index: step.rule for step in plan.steps}
     guessed = [
         unseen
-        for index, rule in rules.items()
-        if inventory.statuses.get(index, NEVER_LISTED).listed is None
+        for rule in rules.values()
+        if inventory.status(rule).listed is None
         and (unseen := _unseen(inventory, rule, plan.metric))
     ]
     if guessed:
@@ -538,7 +538,7 @@ def _unseen(inventory: Inventory, rule: CompiledRule, metric: str) -> Finding | 
 
     Returns None if the last relist found series, and none of them must have this name.
     """
-    status = inventory.statuses.get(rule.index, NEVER_LISTED)
+    status = inventory.status(rule)
     certain = candidates.must_produce(rule, metric)
     produces = f"{rule.config.where} {'produces' if certain else 'may produce'} it"
     query = wording.code(rule.config.series_query)

@@ -44,7 +44,7 @@ def suggest(
     `resource` is None for an external metric.
     """
     return (
-        _series_name(inventory, rules, metric)
+        of_series(rules, metric, inventory.series)
         or _other_api(inventory, metric, resource)
         or _preset(metric, resource, {metric})
         or _similar(inventory, rules, metric, resource)
@@ -69,11 +69,6 @@ def _neighbours(name: str, known: Iterable[str], key: Callable[[str], str]) -> l
     ordered = sorted(known, key=key)
     position = bisect.bisect_left(ordered, key(name), key=key)
     return ordered[max(0, position - _NEIGHBOURS) : position + _NEIGHBOURS]
-
-
-def _series_name(inventory: Inventory, rules: Sequence[CompiledRule], metric: str) -> str:
-    """Suggest the metric of a rule if `metric` is the name of one of its series."""
-    return of_series(rules, metric, inventory.series)
 
 
 def of_series(

@@ -136,11 +136,6 @@ CASES = {
         "utilization",
         ["WrongName: named utilization; did you mean utilisation (of namespaces, pods)?"],
     ),
-    "the name resembles one that would be listed": (
-        inventory(UTIL, listed=[[]]),
-        "utilization",
-        ["WrongName: named utilization; did you mean utilisation (no series now)?"],
-    ),
     "the name is that of a series": (
         inventory(UTIL, RATES, listed=[["gpu_util pod"], ["jobs_total pod"]]),
         "jobs_total",
@@ -214,16 +209,6 @@ CASES = {
         "container_a",
         ["LabelsMissing: container_a has no label for pods: expected pod; found id. Map"],
     ),
-    "the rule maps other resources": (
-        inventory(NODES_ALONE, listed=[["power node"]]),
-        "power",
-        [
-            (
-                "OtherResource: provides the metric only for nodes. Request it for these, or map "
-                "a label"
-            )
-        ],
-    ),
     "the relist failed": (
         inventory(UTIL, listed=[[]], statuses=[STALE]),
         "utilisation",
@@ -283,11 +268,6 @@ INSTALL = "Correct the resource, or install its CustomResourceDefinition"
 
 
 EXTERNAL = {
-    "no external rules": (
-        inventory(UTIL, listed=[["gpu_util pod"]]),
-        "queue",
-        ["NoRule: 1 rule for custom metrics, but none for external ones is loaded. Add rules"],
-    ),
     "no series": (
         inventory(external=[UTIL], listed=[[]]),
         "utilisation",
