@@ -18,7 +18,7 @@ from adapter.server.series import generation as generations
 from adapter.server.series.generation import Generation
 from rules import ruleset
 from rules.causes.inventory import ListingStatus
-from rules.kinds import PODS, GroupResource, Kinds
+from rules.kinds import PODS, ApiGroup, ApiResource, GroupResource, Kinds
 from rules.query import plan
 from rules.query.catalog import Listing, Series
 from rules.query.label_binding import LabelBinding
@@ -33,6 +33,19 @@ LISTED = ListingStatus(listed=0.0, failed=False)
 def load(text: str) -> RuleSet:
     """Return the rules of a file."""
     return ruleset.load([("rules.yaml", text)])
+
+
+def group(name: str, *resources: str) -> ApiGroup:
+    """Return an API group; each resource is written `widgets Widget`, or `widgets Widget*`.
+
+    The star means that it is cluster-scoped.
+    """
+    split = [each.split() for each in resources]
+    found = tuple(
+        ApiResource(name=plural, kind=kind.rstrip("*"), namespaced=not kind.endswith("*"))
+        for plural, kind in split
+    )
+    return ApiGroup(name=name, versions=("v1",), preferred="v1", resources={"v1": found})
 
 
 def listing(

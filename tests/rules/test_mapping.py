@@ -7,7 +7,8 @@ import pytest
 from rules import mapping
 from rules.document.config import Override, ResourceMapping
 from rules.errors import MappingError, TemplateSyntaxError
-from rules.kinds import NAMESPACES, PODS, ApiGroup, ApiResource, GroupResource, Kinds
+from rules.kinds import NAMESPACES, PODS, GroupResource, Kinds
+from tests import world
 
 KINDS = Kinds.builtin()
 DEPLOYMENTS = GroupResource("apps", "deployments")
@@ -62,10 +63,7 @@ def test_overrides_for_unknown_kinds_are_reported_and_the_others_work():
 
 def test_a_mapping_can_be_bound_to_other_kinds():
     compiled = mapping.compile(ResourceMapping(overrides=(Override(label="w", resource="widget"),)))
-    widgets = ApiResource(name="widgets", kind="Widget", namespaced=True)
-    later = Kinds.of(
-        [ApiGroup(name="e.io", versions=("v1",), preferred="v1", resources={"v1": (widgets,)})]
-    )
+    later = Kinds.of([world.group("e.io", "widgets Widget")])
 
     assert compiled.bind(KINDS).associations(["w"]) == {}
     assert compiled.bind(later).unknown == ()
@@ -91,14 +89,7 @@ def test_the_labels_of_a_resource_do_not_depend_on_a_series(template, overrides,
 
 
 def test_dots_and_dashes_of_a_group_become_underscores_in_a_label():
-    widgets = ApiResource(name="widgets", kind="Widget", namespaced=True)
-    kinds = Kinds.of(
-        [
-            ApiGroup(
-                name="my-group.io", versions=("v1",), preferred="v1", resources={"v1": (widgets,)}
-            )
-        ]
-    )
+    kinds = Kinds.of([world.group("my-group.io", "widgets Widget")])
 
     mapped = bound("<<.Group>>_<<.Resource>>", kinds=kinds)
 

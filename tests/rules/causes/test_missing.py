@@ -10,39 +10,18 @@ from rules.causes.inventory import ListingStatus
 from rules.causes.reasons import Reason
 from rules.errors import PlanError
 from rules.findings import State
-from rules.kinds import NAMESPACES, NODES, PODS, ApiGroup, ApiResource, GroupResource, Kinds
+from rules.kinds import NAMESPACES, NODES, PODS, GroupResource, Kinds
 from rules.query import catalog, plan, resource
 from rules.selectors import selectors
 from tests import world
 from tests.rules.query.test_resource import queries
 
-KINDS = Kinds.of(
-    [
-        ApiGroup(
-            name="",
-            versions=("v1",),
-            preferred="v1",
-            resources={
-                "v1": tuple(
-                    ApiResource(name=f"{name}s", kind=name.title(), namespaced=name == "pod")
-                    for name in ("namespace", "node", "pod")
-                )
-            },
-        )
-    ]
-)
+KINDS = Kinds.of([world.group("", "namespaces Namespace*", "nodes Node*", "pods Pod")])
 REGIONS = Kinds.of(
     [
         *KINDS.groups,
-        *(
-            ApiGroup(
-                name=group,
-                versions=("v1",),
-                preferred="v1",
-                resources={"v1": (ApiResource(name="regions", kind="Region", namespaced=False),)},
-            )
-            for group in ("example.com", "another.com")
-        ),
+        world.group("example.com", "regions Region*"),
+        world.group("another.com", "regions Region*"),
     ]
 )
 """A cluster with two cluster-scoped custom resources named `regions`."""

@@ -7,11 +7,12 @@ import textwrap
 import pytest
 
 from rules import ruleset
-from rules.kinds import NAMESPACES, NODES, PODS, ApiGroup, ApiResource, GroupResource, Kinds
+from rules.kinds import NAMESPACES, NODES, PODS, GroupResource, Kinds
 from rules.kinds import WORKLOADS as WORKLOAD_KINDS
 from rules.query import catalog, label_binding
 from rules.query.catalog import Catalog, Listing, Series
 from rules.query.label_binding import LabelBinding
+from tests import world
 from tests.world import listing
 
 STORAGE_CLASSES = GroupResource("storage.k8s.io", "storageclasses")
@@ -92,29 +93,10 @@ def test_a_kind_that_the_cluster_does_not_serve_has_no_metric_of_its_pods():
     assert built.entry(WORKLOAD_KINDS[-1], "load") is None
 
 
-def api_group(name: str, *resources: tuple[str, str, str, bool]) -> ApiGroup:
-    return ApiGroup(
-        name=name,
-        versions=("v1",),
-        preferred="v1",
-        resources={
-            "v1": tuple(
-                ApiResource(name=plural, singular=singular, kind=kind, namespaced=namespaced)
-                for plural, singular, kind, namespaced in resources
-            )
-        },
-    )
-
-
 KINDS = Kinds.of(
     [
-        api_group(
-            "",
-            ("namespaces", "namespace", "Namespace", False),
-            ("nodes", "node", "Node", False),
-            ("pods", "pod", "Pod", True),
-        ),
-        api_group("storage.k8s.io", ("storageclasses", "storageclass", "StorageClass", False)),
+        world.group("", "namespaces Namespace*", "nodes Node*", "pods Pod"),
+        world.group("storage.k8s.io", "storageclasses StorageClass*"),
     ]
 )
 

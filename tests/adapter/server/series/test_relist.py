@@ -17,7 +17,6 @@ import pytest
 
 from adapter import telemetry
 from adapter.server.series.relist import Relist
-from rules import kinds as cluster
 from rules import ruleset
 from rules.causes.inventory import ListingStatus
 from rules.kinds import PODS, Kinds
@@ -954,11 +953,7 @@ async def test_kinds_discovered_during_the_first_relist_are_listed_at_once(serve
 
 
 def with_widgets() -> Kinds:
-    widgets = cluster.ApiResource(name="widgets", kind="Widget", namespaced=True)
-    group = cluster.ApiGroup(
-        name="example.com", versions=("v1",), preferred="v1", resources={"v1": (widgets,)}
-    )
-    return Kinds.of((*BUILTIN.groups, group))
+    return Kinds.of((*BUILTIN.groups, world.group("example.com", "widgets Widget")))
 
 
 # Our own metrics

@@ -14,10 +14,11 @@ from adapter.server.apimachinery import request_info
 from adapter.server.apimachinery.negotiation import UNCHANGED
 from rules.causes.reasons import Reason
 from rules.findings import State
-from rules.kinds import ApiGroup, ApiResource, GroupResource, Kinds
+from rules.kinds import GroupResource, Kinds
 from rules.query.aggregate import Value
 from rules.query.catalog import Catalog
 from rules.selectors import selectors
+from tests import world
 from tests.adapter import wired
 
 RULES = """
@@ -44,12 +45,7 @@ LABELS = ("namespace", "pod", "node", "deployment", "pool")
 KINDS = Kinds.of(
     (
         *Kinds.builtin().groups,
-        ApiGroup(
-            name="example.com",
-            versions=("v1",),
-            preferred="v1",
-            resources={"v1": (ApiResource(name="gpupools", kind="GpuPool", namespaced=False),)},
-        ),
+        world.group("example.com", "gpupools GpuPool*"),
     )
 )
 
