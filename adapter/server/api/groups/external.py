@@ -140,7 +140,7 @@ async def content(
         items=len(found.values),
         causes=causes,
         negative=any(each.value.milli < 0 for each in found.values),
-        build=partial(_build, requested.info.resource, found.values),
+        build=partial(_value_list, requested.info.resource, found.values),
     )
 
 
@@ -187,19 +187,15 @@ def _can_exist(namespace: str) -> bool:
     return namespace in {"", "*"} or is_namespace(namespace)
 
 
-def _build(
+def _value_list(
     metric: str, values: Iterable[ExternalValue], transform: negotiation.Transform
 ) -> encoding.Document:
-    if transform != negotiation.UNCHANGED:
-        raise ApiError(500, "object does not implement the Object interfaces")
-    return _value_list(metric, values)
-
-
-def _value_list(metric: str, values: Iterable[ExternalValue]) -> encoding.Document:
-    """Build an ExternalMetricValueList; the labels of a scalar are null.
+    """Build an ExternalMetricValueList; the labels of a scalar are null. Raises ApiError.
 
     https://github.com/kubernetes/metrics/tree/master/pkg/apis/external_metrics
     """
+    if transform != negotiation.UNCHANGED:
+        raise ApiError(500, "object does not implement the Object interfaces")
     return {
         "kind": "ExternalMetricValueList",
         "apiVersion": API.group_version(),
