@@ -32,11 +32,13 @@ SLOWEST = (
     "tools/playground/test_playground.py",
     "tools/faults/test_autoscalers.py",
     "tools/faults/test_faults.py",
+    "tools/replay/",
     "adapter/server/app/",
     "tools/cluster/",
     "manifests/",
     "rules/query/test_scope_property.py",
     "golden/test_golden.py",
+    "test_packaging.py",
     "adapter/cli/test_program.py",
     "adapter/clients/test_fuzz.py",
 )
