@@ -42,10 +42,6 @@ MORE_RULES = """
   resources: {overrides: {ns: {resource: namespace}, pod: {resource: pod}}}
   minPodAge: 1m
   metricsQuery: <<.Series>>{<<.LabelMatchers>>}
-- seriesQuery: twice
-  resources: {overrides: {ns: {resource: namespace}, pod: {resource: pod}}}
-  aggregate: error
-  metricsQuery: <<.Series>>{<<.LabelMatchers>>}
 """
 
 
@@ -54,8 +50,6 @@ def filled(empty_prometheus: Prometheus) -> Prometheus:
     empty_prometheus.put(
         *test_causes.LIVE,
         'aged{ns="default",pod="a"} 1',
-        'twice{ns="default",pod="a",gpu="0"} 1',
-        'twice{ns="default",pod="a",gpu="1"} 2',
         at=time.time() - 2,
     )
     return empty_prometheus
@@ -85,7 +79,7 @@ async def test_a_value_is_explained_from_rule_to_number(served: Api) -> None:
     found = await explain(served, f"{PODS}/a/partial", "&metricLabelSelector=ns%3Ddefault")
 
     rule = found["rules"]["items"][0]
-    assert found["rules"]["count"] == 20
+    assert found["rules"]["count"] == 19
     assert rule["rule"].startswith("rules[15] (")
     assert (rule["taken"], rule["reason"]) == (True, "takes it from partial")
     (query,) = found["queries"]
@@ -142,7 +136,7 @@ async def test_an_unknown_resource_is_the_cause(served: Api, name: str) -> None:
 
     assert found["causes"][0]["reason"] == "UnknownResource"
     assert "no resource foos" in found["verdict"]
-    assert found["rules"]["count"] == 20
+    assert found["rules"]["count"] == 19
 
 
 async def test_an_external_metric_has_the_labels_of_its_values(served: Api) -> None:
@@ -155,18 +149,6 @@ async def test_an_external_metric_has_the_labels_of_its_values(served: Api) -> N
     assert found["rules"]["count"] == 2
     assert found["causes"][0]["reason"] == "OtherNamespace"
     assert status == 404
-
-
-async def test_several_samples_under_aggregate_error_are_a_cause(
-    served: Api, caplog: pytest.LogCaptureFixture
-) -> None:
-    found = await explain(served, f"{PODS}/a/twice")
-    statuses = [(await served.get(f"{PODS}/a/twice"))[0] for _ in range(2)]
-
-    assert statuses == [500, 500]
-    assert found["queries"][0]["samples"]["count"] == 2
-    assert "returned 2 samples for pods/a in namespace default, and" in found["verdict"]
-    assert caplog.text.count("returned 2 samples for pods/a in namespace default, and") == 1
 
 
 async def test_an_invalid_request_stays_an_error(served: Api) -> None:
