@@ -54,7 +54,7 @@ quick: $(READY) ## Run the tests that start no server
 test: setup ## Run the tests, without nightly ones, and hold the coverage gates
 	@$(BIN)/python -m tools.control_plane.build >/dev/null
 	$(BIN)/coverage erase
-	@echo "left out until the nightly run: real servers of tests/tools/{attack,backends,bench}"
+	@echo "left out until the nightly run: real servers of tests/tools/{backends,bench}"
 	$(BIN)/coverage run -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m "not nightly" \
 	  --hypothesis-profile=ci --durations=10 --ignore=tests/walkthroughs $(ARGS)
 	$(BIN)/coverage combine --quiet

@@ -44,8 +44,8 @@ SLOWEST = (
 )
 """Parts of paths of the files that take longest, from 100 s to 20 s, the longest first."""
 
-NIGHTLY = ("tools/attack/", "tools/backends/", "tools/bench/")
-"""Folders whose tests with real servers run at night: they prove programs, not the adapter."""
+NIGHTLY = ("tools/backends/", "tools/bench/")
+"""Folders whose tests with real servers run at night: they prove other servers and programs."""
 
 _start = Daemon.start
 _COVERAGE = {"COVERAGE_PROCESS_CONFIG", "COVERAGE_PROCESS_START"}

@@ -144,6 +144,27 @@ def test_the_server_is_available_within_seconds_and_authorizes_users(
     assert base64.b64decode(stored["data"]["tls.key"]).decode() not in log
 
 
+def test_the_cause_of_a_missing_metric_reaches_authorized_users(
+    cluster: ControlPlane, adapter: Server
+) -> None:
+    path = f"{GROUP}/namespaces/default/pods/bert-1/duty_cycle_current"
+
+    adapter.start()
+    status, document = get_as(cluster, "reader", path)
+
+    message = "the server could not find the metric duty_cycle_current for pods bert-1"
+    assert status == 404
+    assert document["message"].startswith(f"{message}: NotScraped: ")
+    (cause,) = document["details"]["causes"]
+    assert cause["reason"] == "NotScraped"
+    assert (
+        f"pods/bert-1/duty_cycle_current in namespace default: NotScraped: {cause['message']}"
+        in adapter.log
+    )
+    with pytest.raises(RuntimeError, match="Warning: NotScraped: "):
+        cluster.kubectl("get", "--raw", path)
+
+
 def health(adapter: Server) -> str:
     """Return the health checks, as everybody may see them."""
     context = ssl.create_default_context()

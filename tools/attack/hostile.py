@@ -1,7 +1,7 @@
 """Hostile objects that the role `edit` in one namespace allows, and the attacks with them.
 
 Pure: `tools.attack.backends` serves the objects of CASES, and `tools.attack.floods` requests their
-metrics.
+metrics. `tools.attack.objects` creates others in a real cluster from the same parts.
 """
 
 from __future__ import annotations
@@ -62,13 +62,13 @@ def config_map(
     )
 
 
-def hpa(name: str, metrics: Iterable[Document]) -> Document:
+def hpa(name: str, metrics: Iterable[Document], *, namespace: str = HOSTILE) -> Document:
     """Return an HPA with these metrics."""
     target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
     return _object(
         "autoscaling/v2",
         "HorizontalPodAutoscaler",
-        HOSTILE,
+        namespace,
         name,
         _NEW,
         spec={"scaleTargetRef": target, "maxReplicas": 2, "metrics": list(metrics)},
@@ -97,6 +97,21 @@ def _object(
     return {"apiVersion": version, "kind": kind, "metadata": metadata, **content}
 
 
+def nested(depth: int) -> Document:
+    """Return a rule whose query has so many calls within each other."""
+    return rule(query="abs(" * depth + QUERY + ")" * depth)
+
+
+def operands(number: int) -> Document:
+    """Return a rule whose query is a sum of so many operands."""
+    return rule(query="+".join(["a"] * number))
+
+
+def joined(number: int) -> Document:
+    """Return a rule whose query has so many selectors."""
+    return rule(query=" or ".join([QUERY] * number))
+
+
 def overrides(number: int) -> Document:
     """Return a rule with so many labels for namespaces, and as many for pods."""
     labels = {
@@ -107,14 +122,30 @@ def overrides(number: int) -> Document:
     return rule(resources={"overrides": labels})
 
 
-def filters(number: int) -> Document:
+def renamed(name: int, references: int) -> Document:
+    """Return a rule that replaces a name of `name` characters by as many copies of it."""
+    return rule("h" * name, name={"matches": ".*", "as": "$0" * references})
+
+
+def filters(number: int, *, pattern: str = r"\pL{900}") -> Document:
     """Return a rule with so many filters."""
-    patterns = [{"is": rf"\pL{{900}}{i}"} for i in range(number)]
-    return rule('{__name__=~"hostile_.*"}', seriesFilters=patterns)
+    return rule(
+        '{__name__=~"hostile_.*"}', seriesFilters=[{"is": f"{pattern}{i}"} for i in range(number)]
+    )
 
 
-def _one(document: Document) -> Callable[[], tuple[Document]]:
-    return lambda: (config_map("rules-0", document),)
+def unknown_fields(number: int) -> Document:
+    """Return a rule whose template has so many fields that do not exist."""
+    return rule(query="<<.X>>" * number)
+
+
+def rendered(number: int) -> Document:
+    """Return a rule whose template renders the matchers of a request so many times."""
+    return rule(query=" or ".join(["a{<<.LabelMatchers>>}"] * number))
+
+
+def _one(*rules: Document) -> Callable[[], Iterator[Document]]:
+    return lambda: (config_map(f"rules-{number}", each) for number, each in enumerate(rules))
 
 
 def _many(number: int, make: Callable[[int], Document]) -> Callable[[], Iterator[Document]]:
@@ -127,28 +158,21 @@ _METRICS = [external(f"m{number}") for number in range(13_500)]
 _OLD = "2020-01-01T00:00:00Z"
 
 CASES: Mapping[str, Case] = {
-    "nested_calls": Case(
-        what="a query of 600 calls within each other",
-        objects=_one(rule(query="abs(" * 600 + QUERY + ")" * 600)),
-    ),
-    "operands": Case(
-        what="a query of 200 operands a+a+…", objects=_one(rule(query="+".join(["a"] * 200)))
-    ),
-    "joined_selectors": Case(
-        what="a query of 100 selectors", objects=_one(rule(query=" or ".join([QUERY] * 100)))
-    ),
+    "nested_calls": Case(what="a query of 600 calls within each other", objects=_one(nested(600))),
+    "operands": Case(what="a query of 200 operands a+a+…", objects=_one(operands(200))),
+    "joined_selectors": Case(what="a query of 100 selectors", objects=_one(joined(100))),
     "overrides": Case(what="500 + 500 overrides in a rule", objects=_one(overrides(500))),
     "long_names": Case(
         what="a name of 32 000 characters that 16 000 copies replace",
-        objects=_one(rule("h" * 32_000, name={"matches": ".*", "as": "$0" * 16_000})),
+        objects=_one(renamed(32_000, 16_000)),
     ),
     "patterns": Case(what=r"100 filters \pL{900}", objects=_one(filters(100))),
     "unknown_fields": Case(
-        what="a template with 9 000 unknown fields", objects=_one(rule(query="<<.X>>" * 9_000))
+        what="a template with 9 000 unknown fields", objects=_one(unknown_fields(9_000))
     ),
     "rendered_text": Case(
         what="a template that renders 0.9 MB, requested by 4 clients",
-        objects=_one(rule(query=" or ".join(["a{<<.LabelMatchers>>}"] * 2_500))),
+        objects=_one(rendered(2_500)),
         requested=("pods/*/hostile_load",),
         seconds=10.0,
     ),

@@ -1,10 +1,15 @@
-"""One flood of `make attack`, and the check of its measurements."""
+"""One flood of `make attack`, one attack by objects, and the check of their measurements."""
 
 from __future__ import annotations
+
+import itertools
+from pathlib import Path
 
 import pytest
 
 from tools.attack import __main__ as command
+from tools.attack import hostile, objects
+from tools.control_plane.plane import ControlPlane
 
 SLOW = command.Result(values=1, start=4, start_of_teams=20)
 GOOD = command.Result(rss=100, livez=0.1, autoscaler=0.1, values=10)
@@ -18,6 +23,27 @@ def test_a_flood_is_measured_and_ends_by_itself():
     assert list(result.problems(command.memory_limit())) == []
     assert result.rss > 20
     assert result.bare > 0
+
+
+def test_hostile_objects_of_one_namespace_change_nothing_of_others(
+    control_plane: ControlPlane, tmp_path: Path
+) -> None:
+    edges = sum(len(each.objects) for each in objects.edges())
+
+    found = objects.attack(control_plane, tmp_path, seed=41, count=edges + 100)
+
+    assert found.problems == []
+    assert found.created.keys() == {"ConfigMap", "HorizontalPodAutoscaler", "Pod"}
+    assert found.states["Refused"]
+    assert found.answers > 20
+
+
+def test_a_seed_yields_the_same_objects() -> None:
+    def some(seed: int) -> list[hostile.Document]:
+        return list(itertools.islice(objects.Generator(seed), 50))
+
+    assert some(1) == some(1)
+    assert some(1) != some(2)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,591 @@
+"""Hostile ConfigMaps, HPAs and pods at random in a real cluster, and whether others notice.
+
+    python -m tools.attack.objects [--seed=NUMBER] [--count=2000]
+
+Two teams and the cluster have a metric each. Pairs of attacks are created at once in namespaces of
+somebody else. Fails if a value of others changes, if it or `/livez` takes MAX_SECONDS longer than
+an answer of the API server itself, if the memory reaches the limit of the Deployment, or if
+something at the edge of a limit is refused, or beyond it is not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import functools
+import itertools
+import json
+import os
+import random
+import secrets
+import ssl
+import sys
+import tempfile
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import yaml
+
+from rules import limits
+from rules.limits import name_of
+from tools.attack import hostile
+from tools.attack.__main__ import memory_limit
+from tools.attack.edges import EDGES
+from tools.attack.hostile import Document
+from tools.bench import processes
+from tools.cluster import server
+from tools.cluster.server import Server
+from tools.control_plane import build, foreground, plane
+from tools.control_plane.plane import ControlPlane
+from tools.real import prometheus
+from tools.real.prometheus import Prometheus, wait_for
+
+MAX_SECONDS = 1.0
+TEAMS = ("team-one", "team-two")
+_HOSTILE = tuple(f"hostile-{number}" for number in range(6))
+_THREADS = 8
+_SETTLED_SECONDS = 180.0
+_PODS = "/apis/custom.metrics.k8s.io/v1beta2/namespaces/{}/pods/web/{}"
+_VALUES = {
+    _PODS.format("default", "cluster_load"): "7",
+    **{_PODS.format(team, "load"): str(101 + at) for at, team in enumerate(TEAMS)},
+}
+_CLUSTER_RULES = json.dumps({"rules": [hostile.rule("cluster_load")]})
+_COLLECTIONS = {
+    "ConfigMap": "/api/v1/namespaces/{}/configmaps",
+    "HorizontalPodAutoscaler": "/apis/autoscaling/v2/namespaces/{}/horizontalpodautoscalers",
+    "Pod": "/api/v1/namespaces/{}/pods",
+}
+_HPA_LIMITS = tuple(map(name_of, ("hpa_metrics", "hpa_metric_text")))
+"""What the log says of metrics that are not watched."""
+_OVERLAYS = Path(__file__).parents[2] / "manifests"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Edge:
+    """ConfigMaps of a namespace of their own, of which a limit refuses some."""
+
+    namespace: str
+    objects: Sequence[Document]
+    limit: str
+    refused: int
+
+
+def edges() -> Iterator[Edge]:
+    """Yield both sides of each limit of ConfigMaps that has one value for each namespace."""
+    for name, (value, rules) in EDGES.items():
+        for size in (value, value + 1):
+            yield _edge(name, size, value, ["rules:\n" + "".join(rules(size))])
+    one = json.dumps({"rules": [hostile.rule()]})
+    most = limits.DEFAULT.team_config_maps
+    for size in (most, most + 1):
+        yield _edge("team_config_maps", size, most, [one] * size)
+
+
+def _edge(name: str, size: int, value: int, texts: Iterable[str]) -> Edge:
+    namespace = f"edge-{name_of(name)}-{size}"
+    return Edge(
+        namespace=namespace,
+        objects=[
+            hostile.config_map(f"rules-{number}", text=text, namespace=namespace)
+            for number, text in enumerate(texts)
+        ],
+        limit=name_of(name),
+        refused=1 if size > value else 0,
+    )
+
+
+class Generator:
+    """Hostile objects at random; the same seed yields the same ones."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = random.Random(seed)
+        self._numbers = itertools.count()
+
+    def __iter__(self) -> Iterator[Document]:
+        """Yield objects of all kinds without end."""
+        makes = (self._rules, self._rules, self._broken, self._hpa, self._pod)
+        while True:
+            yield self._random.choice(makes)()
+
+    def _place(self) -> tuple[str, str]:
+        return self._random.choice(_HOSTILE), f"x{next(self._numbers)}"
+
+    def _size(self, most: int) -> int:
+        """Return a size at an edge of a limit, or any up to its double."""
+        return self._random.choice((1, most - 1, most, most + 1, self._random.randrange(2 * most)))
+
+    def _rules(self) -> Document:
+        namespace, name = self._place()
+        limited, size = limits.DEFAULT, self._size
+        makes: Sequence[Callable[[], Document]] = (
+            lambda: hostile.nested(self._random.randrange(2000)),
+            lambda: hostile.nested(size(limited.team_query_depth)),
+            lambda: hostile.operands(self._random.randrange(20_000)),
+            lambda: hostile.joined(self._random.randrange(800)),
+            lambda: hostile.overrides(size(limited.team_overrides)),
+            lambda: hostile.renamed(self._random.randrange(30_000), self._random.randrange(1, 99)),
+            lambda: hostile.renamed(size(limited.team_metric_name), 1),
+            lambda: hostile.filters(size(limited.team_filters)),
+            lambda: hostile.filters(1, pattern="a" * size(limited.team_pattern)),
+            lambda: hostile.filters(9, pattern="(" * self._random.randrange(400)),
+            lambda: hostile.unknown_fields(self._random.randrange(9000)),
+            lambda: hostile.rendered(size(limited.team_template_actions)),
+            lambda: hostile.rule("cluster_load", "vector(999)"),
+            lambda: hostile.rule(f'load{{namespace="{TEAMS[0]}"}}'),
+            lambda: hostile.rule('{__name__=~".*"}', name={"as": "load"}),
+        )
+        return hostile.config_map(name, self._random.choice(makes)(), namespace=namespace)
+
+    def _broken(self) -> Document:
+        """Return a ConfigMap whose text is no rules file, or one of unusual YAML."""
+        namespace, name = self._place()
+        size = self._random.randrange(1, 30_000)
+        texts: Sequence[Callable[[], str]] = (
+            lambda: "[" * size,
+            lambda: "{a: " * size,
+            lambda: "x" * 10 * size,
+            lambda: "rules: [" + "x, " * size,
+            lambda: "rules:\n" + "- {}\n" * size,
+            lambda: "a: &a [x]\n" + "".join(f"b{n}: &a [*a, *a]\n" for n in range(size % 99)),
+            lambda: f"rules: [{'9' * size}]",
+            lambda: "rules: [!!python/object:os.system {}]",
+            lambda: "".join(chr(self._random.randrange(32, 0xD000)) for _ in range(size % 5000)),
+            lambda: "rules:\n- seriesQuery: [a]\n  metricsQuery: {b: c}\n  resources: 7\n",
+        )
+        return hostile.config_map(name, text=self._random.choice(texts)(), namespace=namespace)
+
+    def _hpa(self) -> Document:
+        namespace, name = self._place()
+        limited, number = limits.DEFAULT, next(self._numbers)
+        makes: Sequence[Callable[[], list[Document]]] = (
+            lambda: [
+                hostile.external(f"m{number}-{each}")
+                for each in range(1 + self._size(limited.hpa_metrics))
+            ],
+            lambda: [hostile.external("m" * (1 + self._size(limited.hpa_metric_text)))],
+            lambda: [hostile.external(each) for each in ("load", "../../x", "%ff")],
+            lambda: [_of_pods("load", {f"k{n}": "v" for n in range(self._size(64))})],
+            lambda: [_of_object("Pod", "web"), _of_object("Quantum", "a/b")],
+        )
+        return hostile.hpa(name, self._random.choice(makes)(), namespace=namespace)
+
+    def _pod(self) -> Document:
+        """Return a pod that pretends to be another one, or has many labels."""
+        namespace, name = self._place()
+        labels = {f"l{n}": "x" * 63 for n in range(self._random.choice((0, 1, 500)))}
+        owner = {
+            "apiVersion": "apps/v1",
+            "kind": self._random.choice(("ReplicaSet", "StatefulSet", "Job", "Quantum")),
+            "name": "web",
+            "uid": f"{self._random.getrandbits(128):032x}",
+            "controller": True,
+        }
+        return {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {
+                "namespace": namespace,
+                "name": self._random.choice((name, f"{'x' * 200}{name}")),
+                "labels": {"app": "web", **labels},
+                "ownerReferences": [owner] * self._random.choice((0, 1)),
+            },
+            "spec": {
+                "automountServiceAccountToken": False,
+                "containers": [{"name": "web", "image": "web"}],
+                "nodeName": self._random.choice(("nowhere", "")),
+            },
+        }
+
+
+def _of_pods(name: str, labels: dict[str, str]) -> Document:
+    target = {"type": "AverageValue", "averageValue": "1"}
+    selector = {"matchLabels": labels}
+    metric = {"name": name, "selector": selector}
+    return {"type": "Pods", "pods": {"metric": metric, "target": target}}
+
+
+def _of_object(kind: str, name: str) -> Document:
+    described = {"apiVersion": "v1", "kind": kind, "name": name}
+    target = {"type": "Value", "value": "1"}
+    metric = {"name": "load"}
+    return {
+        "type": "Object",
+        "object": {"describedObject": described, "metric": metric, "target": target},
+    }
+
+
+@dataclass(kw_only=True)
+class Watching:
+    """Requests the values of others all the time, and `/livez`."""
+
+    control_plane: ControlPlane
+    adapter: Server
+    problems: Counter[str] = field(default_factory=Counter)
+    answers: int = 0
+    slowest: float = 0.0
+    """Seconds of the slowest answer of the adapter."""
+    slowest_of_api_server: float = 0.0
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        """Watch until the context ends."""
+        over = threading.Event()
+
+        def watch() -> None:
+            while not over.wait(0.05):
+                self.look()
+
+        thread = threading.Thread(target=watch)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+
+    def look(self) -> None:
+        """Request each value and `/livez` once, and note what is wrong."""
+        for path, expected in _VALUES.items():
+            self._note(path, expected, functools.partial(_value, self.control_plane, path))
+        self._note("/livez", "200", lambda: str(_status(f"{self.adapter.url}/livez")))
+        began = time.monotonic()
+        self.control_plane.admin.get("/api/v1/namespaces/default")
+        passed = time.monotonic() - began
+        self.slowest_of_api_server = max(self.slowest_of_api_server, passed)
+
+    def _note(self, what: str, expected: str, request: Callable[[], str]) -> None:
+        began = time.monotonic()
+        found = request()
+        self.answers += 1
+        self.slowest = max(self.slowest, time.monotonic() - began)
+        if found != expected:
+            self.problems[f"{what} was {found}, not {expected}"] += 1
+
+
+def _value(control_plane: ControlPlane, path: str) -> str:
+    try:
+        reply = control_plane.admin.request("GET", path)
+    except OSError as error:
+        return type(error).__name__
+    if reply.status != 200:
+        return str(reply.status)
+    return ",".join(item["value"] for item in reply.document["items"])
+
+
+def _status(url: str) -> int:
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    try:
+        with urllib.request.urlopen(url, context=context, timeout=30) as response:
+            return int(response.status)
+    except urllib.error.HTTPError as error:
+        error.close()
+        return error.code
+    except OSError:
+        return 0
+
+
+@contextlib.contextmanager
+def series(folder: Path) -> Iterator[Prometheus]:
+    """Run Prometheus with the series of the cluster and of the teams, and samples in the future."""
+    with prometheus.run(folder) as running:
+        for later in range(0, 900, 120):
+            running.put(
+                'cluster_load{namespace="default",pod="web"} 7',
+                *(
+                    f'load{{namespace="{team}",pod="web"}} {101 + at}'
+                    for at, team in enumerate(TEAMS)
+                ),
+                *(f'load{{namespace="{each}",pod="web"}} 666' for each in _HOSTILE),
+                at=time.time() + later,
+            )
+        yield running
+
+
+@contextlib.contextmanager
+def installed(control_plane: ControlPlane, folder: Path) -> Iterator[None]:
+    """Install the adapter with rules of teams, and create the teams with their rules and pods."""
+    overlay = folder / "overlay"
+    overlay.mkdir()
+    places = (server.OVERLAY, _OVERLAYS / "components" / "team-rules")
+    base, component = (os.path.relpath(each, overlay) for each in places)
+    kustomization = {"resources": [base], "components": [component]}
+    (overlay / "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
+    spaces = (*TEAMS, *_HOSTILE, *(each.namespace for each in edges()))
+    with server.installed(control_plane):
+        server.install(control_plane, overlay=overlay)
+        try:
+            for each in spaces:
+                document = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": each}}
+                control_plane.admin.call("POST", "/api/v1/namespaces", document)
+            for namespace in ("default", *TEAMS):
+                create(control_plane, _pod(namespace))
+            for namespace in TEAMS:
+                rules = hostile.config_map("rules", hostile.rule("load"), namespace=namespace)
+                create(control_plane, rules)
+            yield
+        finally:
+            for namespace in spaces:
+                remove(control_plane, namespace)
+            control_plane.admin.request("DELETE", "/api/v1/namespaces/default/pods/web")
+            for role in ("team-rules", "team-rules-reader"):
+                name = f"gpu-metrics-adapter:{role}"
+                control_plane.kubectl("delete", "--ignore-not-found", f"clusterrole/{name}")
+                control_plane.kubectl("delete", "--ignore-not-found", f"clusterrolebinding/{name}")
+
+
+def _pod(namespace: str) -> Document:
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"namespace": namespace, "name": "web"},
+        "spec": {
+            "automountServiceAccountToken": False,
+            "containers": [{"name": "web", "image": "web"}],
+        },
+    }
+
+
+def create(control_plane: ControlPlane, document: Document) -> bool:
+    """Create an object; return whether the API server accepts it."""
+    path = _COLLECTIONS[document["kind"]].format(document["metadata"]["namespace"])
+    sent = {**document, "metadata": dict(document["metadata"])}
+    for each in ("uid", "resourceVersion", "creationTimestamp"):
+        sent["metadata"].pop(each, None)
+    return control_plane.admin.request("POST", path, sent).status < 300
+
+
+def remove(control_plane: ControlPlane, namespace: str) -> None:
+    """Delete the objects of a namespace, and then the namespace, without waiting for it."""
+    for path in _COLLECTIONS.values():
+        control_plane.admin.request("DELETE", f"{path.format(namespace)}?gracePeriodSeconds=0")
+    control_plane.admin.request("DELETE", f"/api/v1/namespaces/{namespace}")
+
+
+def report(control_plane: ControlPlane, namespace: str) -> Document:
+    """Return the adapter's document about the rules of a namespace."""
+    found: Document = control_plane.admin.get(
+        f"/apis/custom.metrics.k8s.io/v1beta1/namespaces/{namespace}/teamrules"
+    )
+    return found
+
+
+def reports(control_plane: ControlPlane) -> dict[str, Document]:
+    """Return the documents about all namespaces, once all their ConfigMaps are read."""
+    found: dict[str, Document] = {}
+
+    def settled() -> bool:
+        for namespace in (*TEAMS, *_HOSTILE, *(each.namespace for each in edges())):
+            found[namespace] = report(control_plane, namespace)
+            items = found[namespace]["items"]
+            unread = [each for each in items if each["state"] == "NotReadYet"]
+            if unread or "pending" in found[namespace]:
+                return False
+        return True
+
+    wait_for(settled, "all ConfigMaps are read", seconds=_SETTLED_SECONDS)
+    return found
+
+
+def states(found: Mapping[str, Document]) -> dict[str, str]:
+    """Return the state of each ConfigMap, by namespace and name."""
+    return {
+        f"{namespace}/{each['configMap']}": each["state"]
+        for namespace, document in found.items()
+        for each in document["items"]
+    }
+
+
+def wrong_totals(
+    control_plane: ControlPlane,
+    adapter: Callable[..., AbstractContextManager[Server]],
+    before: Mapping[str, Document],
+) -> Iterator[str]:
+    """Yield what is wrong at the edges of limits that all namespaces share.
+
+    Restarts the adapter with limits that admit exactly what there was before, and then one less.
+    """
+    own = limits.DEFAULT.team_config_maps
+    totals = {
+        "team-config-maps-all": sum(min(each["count"], own) for each in before.values()),
+        "team-rules-all": sum(item["rules"] for each in before.values() for item in each["items"]),
+    }
+    for limit in ("", *totals):
+        values = {name: size - (name == limit) for name, size in totals.items()}
+        with adapter(*(f"--limit={name}={value}" for name, value in values.items())):
+            found = reports(control_plane)
+        changed = states(found).items() - states(before).items()
+        named = sum(
+            f"--limit={limit}" in problem
+            for each in found.values()
+            for item in each["items"]
+            for problem in item["problems"]
+        )
+        if not limit and changed:
+            yield f"after a restart, other rules are in use: {changed}"
+        if limit and not named:
+            yield f"{limit} is one less than needed, but nothing is refused for it"
+        if limit == "team-config-maps-all" and named > 1:
+            yield f"{limit} is one less than needed: refuses {named} ConfigMaps"
+
+
+def wrong_edges(found: Mapping[str, Document]) -> Iterator[str]:
+    """Yield what is wrong at the edges of limits."""
+    for edge in edges():
+        items = found[edge.namespace]["items"]
+        refused = [each for each in items if each["state"] == "Refused"]
+        if len(items) != len(edge.objects) or len(refused) != edge.refused:
+            states = Counter(each["state"] for each in items)
+            problems = [each["problems"] for each in refused][:1]
+            yield f"{edge.namespace}: {dict(states)}, {edge.refused} must be refused: {problems}"
+        for each in refused:
+            if not any(f"--limit={edge.limit}" in problem for problem in each["problems"]):
+                yield f"{edge.namespace}: the limit is not named: {each['problems']}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What an attack did."""
+
+    created: Counter[str]
+    """Objects that the API server accepted, by kind."""
+    reports: Mapping[str, Document]
+    """The adapter's documents about the namespaces."""
+    rss: float
+    """Peak in MiB."""
+    slowest: float
+    """Seconds of the slowest answer to others."""
+    slowest_of_api_server: float
+    answers: int
+    problems: list[str]
+
+    @property
+    def states(self) -> Counter[str]:
+        """How many ConfigMaps of the hostile namespaces are in which state."""
+        return Counter(item["state"] for each in _HOSTILE for item in self.reports[each]["items"])
+
+
+def attack(
+    control_plane: ControlPlane, folder: Path, *, seed: int, count: int, totals: bool = False
+) -> Outcome:
+    """Create `count` hostile objects and those at the edges of the limits, in pairs, and watch.
+
+    With `totals`, also reach the limits that all namespaces share, which takes three restarts.
+    """
+    rules = folder / "rules.yaml"
+    rules.write_text(_CLUSTER_RULES)
+
+    @contextlib.contextmanager
+    def adapter(*flags: str) -> Iterator[Server]:
+        running = Server(
+            control_plane,
+            folder / "adapter.log",
+            [
+                f"--config={rules}",
+                f"--prometheus-url={scraped.url}",
+                f"--team-rules-selector={hostile.SELECTOR}",
+                "--shutdown-delay=0s",
+                *flags,
+            ],
+        )
+        running.start()
+        try:
+            wait_for(
+                lambda: all(_value(control_plane, each) == _VALUES[each] for each in _VALUES),
+                "others have their values",
+                seconds=60,
+            )
+            yield running
+        finally:
+            running.stop()
+
+    with series(folder) as scraped, installed(control_plane, folder):
+        with adapter() as running:
+            outcome = _attacked(control_plane, running, seed, count)
+        if totals:
+            outcome.problems.extend(wrong_totals(control_plane, adapter, outcome.reports))
+        return outcome
+
+
+def _attacked(control_plane: ControlPlane, adapter: Server, seed: int, count: int) -> Outcome:
+    watching = Watching(control_plane=control_plane, adapter=adapter)
+    created: Counter[str] = Counter()
+    with watching.running():
+        certain = [each for edge in edges() for each in edge.objects]
+        for kind in _created(control_plane, certain):
+            created[kind] += 1
+        generated = iter(Generator(seed))
+        while (missing := count - created.total()) > 0:
+            for kind in _created(control_plane, itertools.islice(generated, missing)):
+                created[kind] += 1
+        found = reports(control_plane)
+        problems = list(wrong_edges(found))
+        wait_for(
+            lambda: all(f"{each}: " in adapter.log for each in _HPA_LIMITS),
+            "the log names the limits of HPAs",
+            seconds=60,
+        )
+    if "Traceback" in adapter.log or "CRITICAL" in adapter.log:
+        problems.append("the log has a traceback")
+    if watching.slowest >= watching.slowest_of_api_server + MAX_SECONDS:
+        problems.append(f"an answer took {watching.slowest:.1f} s")
+    if (rss := processes.mebibytes(adapter.daemon.pid, "VmHWM")) >= memory_limit():
+        problems.append(f"peak RSS {rss:.0f} MiB, must be below {memory_limit():.0f}")
+    return Outcome(
+        created=created,
+        reports=found,
+        rss=rss,
+        slowest=watching.slowest,
+        slowest_of_api_server=watching.slowest_of_api_server,
+        answers=watching.answers,
+        problems=[
+            *problems,
+            *(f"{each} ({number} times)" for each, number in watching.problems.items()),
+        ],
+    )
+
+
+def _created(control_plane: ControlPlane, objects: Iterable[Document]) -> Iterator[str]:
+    """Create objects in pairs; yield the kinds of those that the API server accepts."""
+    with ThreadPoolExecutor(_THREADS) as threads:
+        listed = list(objects)
+        accepted = threads.map(lambda each: create(control_plane, each), listed)
+        yield from (each["kind"] for each, yes in zip(listed, accepted, strict=True) if yes)
+
+
+def main() -> int:
+    """Run a control plane, attack, print what happened, and return 1 if others noticed."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tools.attack.objects", description=main.__doc__
+    )
+    parser.add_argument("--seed", type=int, default=secrets.randbelow(1_000_000))
+    parser.add_argument("--count", type=int, default=2000)
+    arguments = parser.parse_args()
+    print(f"--seed={arguments.seed} --count={arguments.count}", flush=True)
+    with tempfile.TemporaryDirectory() as created:
+        folder = Path(created)
+        with plane.running(folder, build.ensure_programs()) as control_plane:
+            found = attack(
+                control_plane, folder, seed=arguments.seed, count=arguments.count, totals=True
+            )
+    print(f"created: {dict(found.created)}; ConfigMaps: {dict(found.states)}")
+    print(
+        f"{found.answers} answers to others, the slowest in {found.slowest:.2f} s, that of the API "
+        f"server in {found.slowest_of_api_server:.2f} s; peak RSS {found.rss:.0f} MiB"
+    )
+    print("\n".join(found.problems) or "nothing of others changed")
+    return 1 if found.problems else 0
+
+
+if __name__ == "__main__":
+    with foreground.program():
+        sys.exit(main())
