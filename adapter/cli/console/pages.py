@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -15,7 +14,7 @@ from aiohttp import web
 
 from adapter.cli.console import autoscalers
 from adapter.cli.console.guard import Guard, Handler
-from adapter.cli.console.views import Query, View, Views, replay_variables
+from adapter.cli.console.views import Query, Show, View, Views, replay_variables
 from rules.errors import UnreadableError
 from rules.hpa import replay_report
 from rules.hpa.replay_report import Replay
@@ -27,41 +26,19 @@ _SUFFIXES = (".html", ".json", ".txt")
 _MAX_KEY = 400
 """Characters of a namespace and a name."""
 _PARAMETERS = ("search", "namespace", "since", "target")
-_NAV = (
-    ("autoscalers", "Autoscalers"),
-    ("metrics", "Metrics"),
-    ("exporters", "Exporters"),
-    ("doctor", "Doctor"),
-    ("adapter", "Adapter"),
-)
-
-Show = Callable[..., Awaitable[View]]
 
 
 def application(views: Views, guard: Guard, prefix: str) -> web.Application:
     """Return the application that serves the views below `prefix`, which is empty or a path."""
-    pages = _Pages(prefix)
+    pages = _Pages(views, prefix)
     app = web.Application(middlewares=[guard.check])
     add = app.router.add_get
     if prefix:
         add(prefix, pages.home)
     add(f"{prefix}/", pages.home)
     app.router.add_static(f"{prefix}/static", FOLDER / "static")
-    for address, show, names in (
-        ("autoscalers", views.autoscalers, ()),
-        ("autoscalers/{namespace}/{name:[^/]+?}", views.autoscaler, ("namespace", "name")),
-        (
-            "autoscalers/{namespace}/{name:[^/]+}/replay",
-            views.replay,
-            ("namespace", "name"),
-        ),
-        ("metrics", views.metrics, ()),
-        ("metrics/{resource}/{name:[^/]+?}", views.metric, ("resource", "name")),
-        ("exporters", views.exporters, ()),
-        ("doctor", views.doctor, ()),
-        ("adapter", views.adapter, ()),
-    ):
-        add(f"{prefix}/{address}{{suffix:{_SUFFIX}}}", pages.handler(show, names))
+    for address, show in views.by_address.items():
+        add(f"{prefix}/{address}{{suffix:{_SUFFIX}}}", pages.handler(show))
     return app
 
 
@@ -94,10 +71,11 @@ def environment() -> jinja2.Environment:
 class _Pages:
     """Renders views."""
 
-    def __init__(self, prefix: str) -> None:
+    def __init__(self, views: Views, prefix: str) -> None:
         self._prefix = prefix
         self._templates = environment()
-        self._templates.globals.update(address=self.address, nav=_NAV)
+        navigation = [each for each in views.by_address if each.isalpha()]
+        self._templates.globals.update(address=self.address, navigation=navigation)
 
     def address(self, *parts: str) -> str:
         """Return the address of a view. A name that ends like a twin gets a suffix."""
@@ -108,17 +86,17 @@ class _Pages:
         """Lead to the first view."""
         return web.Response(status=303, headers={"Location": self.address("autoscalers")})
 
-    def handler(self, show: Show, names: Sequence[str]) -> Handler:
+    def handler(self, show: Show) -> Handler:
         """Return the handler of a view whose further arguments are parts of the address."""
 
         async def handle(request: web.Request) -> web.Response:
-            parts = [request.match_info[each] for each in names]
+            parts = {name: text for name, text in request.match_info.items() if name != "suffix"}
             query = Query(
                 **{each: request.query.get(each, "")[:_MAX_KEY] for each in _PARAMETERS},
                 visible=_visible(request),
             )
             try:
-                view, status = await show(query, *parts), 200
+                view, status = await show(query, **parts), 200
             except UnreadableError as error:
                 view = _problem(str(error))
                 status = error.status if error.status in {400, 404} else 502

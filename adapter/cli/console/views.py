@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -58,11 +58,26 @@ class View:
     """Further variables of the template, which only HTML needs."""
 
 
+Show = Callable[..., Awaitable[View]]
+"""Takes the query, and the parts of the address by name."""
+
+
 class Views:
     """The views of one cluster. Each raises UnreadableError if there is nothing to show."""
 
     def __init__(self, reader: Reader) -> None:
         self.reader = reader
+        self.by_address: Mapping[str, Show] = {
+            "autoscalers": self.autoscalers,
+            "autoscalers/{namespace}/{name:[^/]+?}": self.autoscaler,
+            "autoscalers/{namespace}/{name:[^/]+}/replay": self.replay,
+            "metrics": self.metrics,
+            "metrics/{resource}/{metric:[^/]+?}": self.metric,
+            "exporters": self.exporters,
+            "doctor": self.doctor,
+            "adapter": self.adapter,
+        }
+        """In the order of the navigation, which has those of one word."""
 
     async def autoscalers(self, query: Query) -> View:
         """Return all autoscalers that match the search, errors first."""
