@@ -13,18 +13,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from adapter.settings.flag import Flag, Group
+from rules.findings import Finding
 
 
 class UsageError(Exception):
-    """Invalid command line; `problems` holds one message for each mistake.
+    """Invalid command line; `problems` has a finding for each mistake, about an argument.
 
     `command` is the name of the subcommand, empty for the server.
     """
 
-    def __init__(self, problems: Sequence[str], *, command: str = "") -> None:
+    def __init__(self, problems: Sequence[Finding], *, command: str = "") -> None:
         self.problems = tuple(problems)
         self.command = command
-        super().__init__("\n".join(self.problems))
+        super().__init__("\n".join(each.sentence for each in self.problems))
 
 
 class HelpRequested(Exception):
@@ -52,16 +53,19 @@ class Command:
         except HelpRequested:
             raise HelpRequested(self.help) from None
         wanted, given = self.arguments, line.positional
-        problems = [*line.problems, *(f"{name}: is missing" for name in wanted[len(given) :])]
+        problems = list(line.problems)
+        problems += [Finding(subject=name, fact="is missing") for name in wanted[len(given) :]]
         if not (wanted and wanted[-1].endswith("...")):
-            problems += [f"{text}: unexpected argument" for text in given[len(wanted) :]]
+            problems += [
+                Finding(subject=text, fact="unexpected argument") for text in given[len(wanted) :]
+            ]
         if problems:
-            raise self.error(*problems)
+            raise UsageError(problems, command=self.name)
         return line
 
-    def error(self, *problems: str) -> UsageError:
-        """Return the error for a command line with `problems`."""
-        return UsageError(problems, command=self.name)
+    def error(self, argument: str, fact: str) -> UsageError:
+        """Return the error for a command line with an argument that cannot be used."""
+        return UsageError([Finding(subject=argument, fact=fact)], command=self.name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +78,7 @@ class CommandLine:
     """Every flag that was given with a valid value, in order."""
     positional: tuple[str, ...]
     """Arguments that are neither flags nor their values."""
-    problems: tuple[str, ...]
+    problems: tuple[Finding, ...]
 
 
 def parse(
@@ -122,7 +126,7 @@ class _Parser:
         self.positional_flag = self.flags.get(positional_flag)
         self.positional: list[str] = []
         self.given: list[Flag[Any]] = []
-        self.problems: list[str] = []
+        self.problems: list[Finding] = []
         self.invalid: set[type[Group]] = set()
 
     def run(self) -> None:
@@ -172,13 +176,13 @@ class _Parser:
         elif text is None:
             if not self.rest:
                 example = f"--{flag.name}={flag.type.name.upper()}"
-                self.problems.append(f"--{flag.name}: needs a value: {example}")
+                self.refuse(f"--{flag.name}", f"needs a value: {example}")
                 return
             text = self.rest.popleft()
         try:
             value = flag.type.parse(text)
         except ValueError as error:
-            self.problems.append(f"--{flag.name}={flag.type.redact(text)}: {error}")
+            self.refuse(f"--{flag.name}={flag.type.redact(text)}", str(error))
             if not flag.ignored:
                 self.invalid.add(self.targets[flag.name][0])
             return
@@ -191,4 +195,7 @@ class _Parser:
     def unknown(self, spelled: str, name: str) -> None:
         near = difflib.get_close_matches(name.partition("=")[0], self.flags, n=1)
         hint = f"; did you mean --{near[0]}?" if near else ""
-        self.problems.append(f"{spelled}: unknown flag{hint}")
+        self.refuse(spelled, f"unknown flag{hint}")
+
+    def refuse(self, argument: str, fact: str) -> None:
+        self.problems.append(Finding(subject=argument, fact=fact))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from adapter.settings.flag import FlagType, Group, flag
 from adapter.settings.flag_types import FILE
+from rules.findings import Finding
 from rules.names import is_namespace
 
 _SERVICE = re.compile(
@@ -76,16 +77,18 @@ class Fallback(Group):
         """URL of the server, which must be given."""
         return _url(self.server or "")
 
-    def problems(self) -> Iterator[str]:
+    def problems(self) -> Iterator[Finding]:
         """Yield a problem if the server could not be verified, or had no token of its own."""
         if self.server and not self.ca_file:
-            yield (
-                "--external-fallback: requires --external-fallback-ca-file with the CA of its "
-                "certificate, for KEDA the key ca.crt of the Secret kedaorg-certs"
+            yield Finding(
+                subject="--external-fallback",
+                fact="requires --external-fallback-ca-file with the CA of its certificate, for "
+                "KEDA the key ca.crt of the Secret kedaorg-certs",
             )
         if self.server and not self.account:
-            yield (
-                "--external-fallback: requires --external-fallback-service-account with a "
-                "ServiceAccount that may only read external metrics, because that server no longer "
-                "gets the adapter's own token; manifests/components/external-fallback has one"
+            yield Finding(
+                subject="--external-fallback",
+                fact="requires --external-fallback-service-account with a ServiceAccount that may "
+                "only read external metrics, because that server no longer gets the adapter's own "
+                "token; manifests/components/external-fallback has one",
             )

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
+from rules.findings import Finding
+
 T = TypeVar("T")
 
 _METADATA = "flags"
@@ -54,7 +56,7 @@ class Group:
             for declared in field.metadata[_METADATA]:
                 yield field.name, declared
 
-    def problems(self) -> Iterable[str]:
+    def problems(self) -> Iterable[Finding]:
         """Yield the conflicts between the flags of this group."""
         return ()
 

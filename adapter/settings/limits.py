@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from adapter.settings.flag import Group, flag
 from adapter.settings.flag_types import repeated
 from rules import limits
+from rules.findings import Finding
 from rules.limits import Limits
 
 
@@ -37,8 +38,8 @@ class Limited(Group):
         """The limits in force."""
         return limits.DEFAULT.with_values(dict(self.given))
 
-    def problems(self) -> Iterator[str]:
+    def problems(self) -> Iterator[Finding]:
         """Yield a problem for each limit that is given twice."""
         names = [name for name, _ in self.given]
         for name in sorted({each for each in names if names.count(each) > 1}):
-            yield f"--limit={name}: is given twice"
+            yield Finding(subject=f"--limit={name}", fact="is given twice")

@@ -12,6 +12,7 @@ from adapter.settings.flag import Flag, FlagType, Group
 from adapter.settings.flag_types import FILE, STRING, SWITCH, choice, duration, repeated
 from rules import connection
 from rules.connection import Connection
+from rules.findings import Finding
 
 
 def _url(text: str) -> str:
@@ -88,17 +89,20 @@ class Prometheus(Connection, Group):
         """Return the flag of each option of a connection."""
         return _FLAGS.items()
 
-    def problems(self) -> Iterator[str]:
+    def problems(self) -> Iterator[Finding]:
         """Yield conflicts between credentials."""
         if self.auth_in_cluster and self.auth_config:
-            yield (
-                f"--prometheus-auth-config={self.auth_config}: conflicts with "
-                "--prometheus-auth-incluster; remove one of them"
+            yield Finding(
+                subject=f"--prometheus-auth-config={self.auth_config}",
+                fact="conflicts with --prometheus-auth-incluster; remove one of them",
             )
         for given, missing in connection.incomplete(self):
-            yield f"{flag_of(given)}: needs {flag_of(missing)}"
+            yield Finding(subject=flag_of(given), fact=f"needs {flag_of(missing)}")
         for field, other in connection.conflicts(self):
-            yield f"{flag_of(field)}: conflicts with {flag_of(other)}; remove one of them"
+            yield Finding(
+                subject=flag_of(field),
+                fact=f"conflicts with {flag_of(other)}; remove one of them",
+            )
 
     def notices(self) -> Iterator[str]:
         """Yield a notice if credentials are never sent, or sent in plain text."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from adapter.settings.flag import Group, flag
 from adapter.settings.flag_types import duration
+from rules.findings import Finding
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,11 +30,11 @@ class Relist(Group):
         default="0s",
     )
 
-    def problems(self) -> Iterator[str]:
+    def problems(self) -> Iterator[Finding]:
         """Yield a problem if series would be lost between two relists."""
         if 0 < self.max_age < self.interval:
-            yield (
-                f"--metrics-max-age={self.max_age:g}s: is shorter than "
-                f"--metrics-relist-interval={self.interval:g}s; series would be lost between two "
-                "relists"
+            yield Finding(
+                subject=f"--metrics-max-age={self.max_age:g}s",
+                fact=f"is shorter than --metrics-relist-interval={self.interval:g}s; series would "
+                "be lost between two relists",
             )

@@ -8,6 +8,7 @@ from typing import Literal
 
 from adapter.settings.flag import Flag, Group, flag, flags
 from adapter.settings.flag_types import LABEL_SELECTOR, STRING, SWITCH, repeated
+from rules.findings import Finding
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +71,7 @@ class Rules(Group):
         default="false",
     )
 
-    def problems(self) -> Iterator[str]:
+    def problems(self) -> Iterator[Finding]:
         """Yield a problem if the rules of teams could not be confined."""
         if not self.team_label:
-            yield "--team-rules-label: must not be empty"
+            yield Finding(subject="--team-rules-label", fact="must not be empty")

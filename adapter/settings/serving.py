@@ -20,6 +20,7 @@ from adapter.settings.flag_types import (
     integer,
     repeated,
 )
+from rules.findings import Finding
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,7 +178,7 @@ class Serving(Group):
         """TLS versions and cipher suites."""
         return ciphers.parse_tls_options(self.tls_min_version, self.tls_cipher_suites)
 
-    def problems(self) -> Iterator[str]:
+    def problems(self) -> Iterator[Finding]:
         """Yield a problem for a certificate without key, or a key without certificate."""
         if bool(self.tls_cert_file) != bool(self.tls_key_file):
-            yield "--tls-cert-file and --tls-private-key-file must be given together"
+            yield Finding(fact="--tls-cert-file and --tls-private-key-file must be given together")

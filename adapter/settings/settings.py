@@ -23,6 +23,7 @@ from adapter.settings.relist import Relist
 from adapter.settings.rules import Rules
 from adapter.settings.serving import Serving
 from adapter.settings.values import Values
+from rules.findings import Finding
 
 _LOOPBACK = "127.0.0.1"
 
@@ -66,7 +67,10 @@ def parse(argv: Iterable[str], *, commands: Collection[str] = ()) -> Settings:
     settings = Settings(**groups, notices=())
     problems = list(line.problems)
     problems += [
-        f"{text}: a command must be the first argument: gpu-metrics-adapter {text} ..."
+        Finding(
+            subject=text,
+            fact=f"a command must be the first argument: gpu-metrics-adapter {text} ...",
+        )
         for text in line.positional
         if text in commands
     ]
@@ -76,13 +80,19 @@ def parse(argv: Iterable[str], *, commands: Collection[str] = ()) -> Settings:
             settings = dataclasses.replace(settings, serving=serving)
         if not _is_loopback(settings.serving.bind_address):
             problems.append(
-                f"--bind-address={settings.serving.bind_address}: must be a loopback address "
-                "(127.0.0.0/8, ::1 or localhost): with --objects, callers are not authenticated"
+                Finding(
+                    subject=f"--bind-address={settings.serving.bind_address}",
+                    fact="must be a loopback address (127.0.0.0/8, ::1 or localhost): with "
+                    "--objects, callers are not authenticated",
+                )
             )
         if settings.fallback.server:
             problems.append(
-                "--external-fallback: not together with --objects, because the adapter then has no "
-                "account in a cluster"
+                Finding(
+                    subject="--external-fallback",
+                    fact="not together with --objects, because the adapter then has no account in "
+                    "a cluster",
+                )
             )
     if problems:
         raise UsageError(problems)

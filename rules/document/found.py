@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import posixpath
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 
@@ -73,12 +72,12 @@ class Arguments:
     """The manifest; empty for Helm values."""
     container: MappingNode = nodes.EMPTY
 
-    def problem(self, message: str) -> Finding:
-        """Return an error about the flag with which the message starts."""
-        name = re.split(r"[=:, ]", message, maxsplit=1)[0]
+    def problem(self, argument: str, fact: str) -> Finding:
+        """Return an error about an argument, which may be a flag without its value."""
+        name = argument.partition("=")[0]
         at = next((each for each in self.arguments if each.text.startswith(name)), None)
         line, column = (at.line, at.column) if at else (self.line, 0)
-        return in_file(State.FAILURE, message, file=self.file, line=line, column=column)
+        return in_file(State.FAILURE, fact, path=argument, file=self.file, line=line, column=column)
 
     def key_of(self, path: str) -> tuple[str, str] | None:
         """Return the ConfigMap and the key that are mounted as `path`; None if none is known."""

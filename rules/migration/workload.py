@@ -200,8 +200,8 @@ def _rules(
         notes.same(text, node, f"the rules of {part.title}")
         _sections(part, values, notes)
     elif mounted and mounted[0] in dict(files.config_maps):
-        message = f"{text}: ConfigMap {mounted[0]} has no rules in its key {mounted[1]}"
-        raise ConfigError([found.problem(message)])
+        message = f"ConfigMap {mounted[0]} has no rules in its key {mounted[1]}"
+        raise ConfigError([found.problem(text, message)])
     elif mounted and mounted[1] == "config.yaml":
         values["rules"]["existing"] = mounted[0]
         notes.same(text, node, f"rules.existing: {mounted[0]}, which is not among the files")

@@ -23,6 +23,7 @@ from certs import secret
 from certs.bundle import CertificateError
 from certs.issue import Authority
 from certs.renew import Policy, State
+from rules.findings import Finding
 from rules.metrics_apis import CUSTOM
 
 _SERVICE = "gpu-metrics-adapter"
@@ -79,10 +80,10 @@ class _Issue(Group):
         "standard output.",
     )
 
-    def problems(self) -> Iterable[str]:
+    def problems(self) -> Iterable[Finding]:
         """Yield a problem if the CA is incomplete."""
         if (self.ca_cert_file is None) != (self.ca_key_file is None):
-            yield "--ca-cert-file and --ca-key-file must be given together"
+            yield Finding(fact="--ca-cert-file and --ca-key-file must be given together")
 
 
 _COMMAND = settings.Command(
@@ -102,7 +103,7 @@ def main(argv: Sequence[str]) -> int:
     """Return 0 for success, 1 if nothing can be issued. Raises UsageError, HelpRequested."""
     line = _COMMAND.parse(argv)
     if line.positional != ("issue",):
-        raise _COMMAND.error(f"{line.positional[0]}: expected issue")
+        raise _COMMAND.error(line.positional[0], "expected issue")
     (options,) = line.groups
     try:
         state = _issue(options)

@@ -62,7 +62,7 @@ def main(argv: Sequence[str]) -> int:
     options, flags, prometheus = line.groups
     report = partial(_report, strict=options.strict)
     if not flags.sources:
-        raise _COMMAND.error("FILE: is missing")
+        raise _COMMAND.error("FILE", "is missing")
     try:
         inputs = check_inputs.read(flags.sources)
     except ConfigError as error:

@@ -136,8 +136,8 @@ def flags(arguments: Arguments) -> tuple[settings.Settings | None, list[Finding]
         try:
             return settings.parse(texts), []
         except settings.UsageError as error:
-            if problems := [each for each in error.problems if "$(" not in each]:
-                return None, [arguments.problem(each) for each in problems]
+            if problems := [each for each in error.problems if "$(" not in each.subject]:
+                return None, [arguments.problem(each.subject, each.fact) for each in problems]
             return settings.parse(each for each in texts if "$(" not in each), []
     except (settings.UsageError, settings.HelpRequested):
         return None, []
@@ -165,7 +165,7 @@ def _unmounted(
         if config_map in keys and key not in keys[config_map]:
             known = ", ".join(sorted(keys[config_map])) or "none"
             message = f"ConfigMap {config_map} has no key {key}, so the file does not exist"
-            yield arguments.problem(f"--config={source.name}: {message}; its keys: {known}")
+            yield arguments.problem(f"--config={source.name}", f"{message}; its keys: {known}")
 
 
 def _unused(

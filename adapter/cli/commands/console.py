@@ -13,6 +13,7 @@ from adapter import errors, settings
 from adapter.cli.commands import doctor, shutdown, without_log
 from adapter.settings.flag import Group, flag
 from adapter.settings.flag_types import STRING, SWITCH, integer
+from rules.findings import Finding
 
 NEEDS_JINJA = "needs the package jinja2; run: pip install 'gpu-metrics-adapter[console]'"
 
@@ -31,10 +32,13 @@ class _Console(Group):
     )
     no_browser: bool = flag("no-browser", SWITCH, "Print the address only.", default="false")
 
-    def problems(self) -> Iterable[str]:
+    def problems(self) -> Iterable[Finding]:
         """Yield what is wrong with the prefix."""
         if self.prefix and not re.fullmatch(r"(/[\w.~-]+)+", self.prefix, re.ASCII):
-            yield f"--path-prefix={self.prefix}: must be a path such as /console"
+            yield Finding(
+                subject=f"--path-prefix={self.prefix}",
+                fact="must be a path such as /console",
+            )
 
 
 _GROUPS = (_Console, doctor.Installation, settings.Prometheus)

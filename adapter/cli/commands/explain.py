@@ -80,7 +80,7 @@ def main(argv: Sequence[str]) -> int:
     parts = text.split("/")
     if not all(parts) or not (len(parts) == 2 if where == _HPA else len(parts) <= 3):
         wanted = "NAMESPACE/NAME" if where == _HPA else "NAMESPACE/RESOURCE/NAME"
-        raise _COMMAND.error(f"{text}: expected {wanted}")
+        raise _COMMAND.error(text, f"expected {wanted}")
     try:
         return asyncio.run(_run(options, parts, "" if where == _HPA else metric))
     except UnreadableError as error:

@@ -90,16 +90,21 @@ class _Options(Group):
         "Bearer token for the URLs. Other credentials are not sent there.",
     )
 
-    def problems(self) -> Iterator[str]:
+    def problems(self) -> Iterator[Finding]:
         """Yield the conflicts between the flags."""
         if self.compare and "://" not in self.original + self.ours:
-            yield "--ours: set it or --original to the URL of the server without APIService"
+            yield Finding(
+                subject="--ours",
+                fact="set it or --original to the URL of the server without APIService",
+            )
         if self.compare and self.cluster:
-            yield "--cluster: has no effect with --compare, which reads the cluster"
+            yield Finding(
+                subject="--cluster", fact="has no effect with --compare, which reads the cluster"
+            )
         if not self.compare and self.cluster and self.files:
-            yield "--cluster: reads no FILE"
+            yield Finding(subject="--cluster", fact="reads no FILE")
         if not (self.compare or self.cluster or self.files):
-            yield "FILE: is missing"
+            yield Finding(subject="FILE", fact="is missing")
 
 
 _COMMAND = settings.Command(
@@ -215,11 +220,8 @@ def _without_effect(found: Found, existing: str | None) -> Iterable[Finding]:
 
 def _refused_flags(arguments: Arguments) -> dict[str, str]:
     """Return why the server would not start with these flags, by their names."""
-    refused = {}
-    for problem in check_inputs.flags(arguments)[1]:
-        flag_text, _, message = problem.fact.partition(": ")
-        refused[flag_text.lstrip("-").partition("=")[0]] = message or flag_text
-    return refused
+    problems = check_inputs.flags(arguments)[1]
+    return {each.where.path.lstrip("-").partition("=")[0]: each.fact for each in problems}
 
 
 def _others(found: Found) -> Iterable[Finding]:

@@ -61,7 +61,7 @@ def main(argv: Sequence[str]) -> int:
         return 0
     name, *more = _COMMAND.parse(argv).positional
     if more:
-        raise _COMMAND.error(f"{' '.join(argv)}: expected one preset or detect")
+        raise _COMMAND.error(" ".join(argv), "expected one preset or detect")
     try:
         print(presets.text(name), end="")
     except ConfigError as error:

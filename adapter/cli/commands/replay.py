@@ -23,6 +23,7 @@ from adapter.files import read_file
 from adapter.settings.flag import FlagType, Group, flag
 from adapter.settings.flag_types import FILE, STRING, choice, comma_separated, duration
 from rules.errors import UnreadableError
+from rules.findings import Finding
 from rules.hpa import replay_report
 from rules.quoting import escaped
 
@@ -79,10 +80,13 @@ class _Replay(Group):
         shorthand="o",
     )
 
-    def problems(self) -> Iterable[str]:
+    def problems(self) -> Iterable[Finding]:
         """Yield a problem if the period has too many syncs."""
         if self.since / self.step > _MAX_SYNCS:
-            yield f"--sync-period: too short for --since: more than {_MAX_SYNCS} syncs"
+            yield Finding(
+                subject="--sync-period",
+                fact=f"too short for --since: more than {_MAX_SYNCS} syncs",
+            )
 
 
 _MAX_SYNCS = 200_000
@@ -98,6 +102,7 @@ scale-downs and the largest step, and the model behind it. It only reads.
 
 The cluster is read with your rights. Prometheus is that of --prometheus-url or `$PROMETHEUS_URL`;
 from outside the cluster, `kubectl port-forward` makes it reachable.
+from rules.findings import Finding
 
 {settings.flag_help(*_GROUPS)}
 
@@ -119,9 +124,9 @@ def main(argv: Sequence[str]) -> int:
     what, target = line.positional
     namespace, _, name = target.partition("/")
     if what != "hpa" or not namespace or not name or "/" in name:
-        raise _COMMAND.error(f"{what} {target}: expected hpa NAMESPACE/NAME")
+        raise _COMMAND.error(f"{what} {target}", "expected hpa NAMESPACE/NAME")
     if prometheus is None:
-        raise _COMMAND.error("--prometheus-url: is missing, and so is $PROMETHEUS_URL")
+        raise _COMMAND.error("--prometheus-url", "is missing, and so is $PROMETHEUS_URL")
     try:
         wanted = _wanted(options)
         with without_log():

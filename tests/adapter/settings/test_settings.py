@@ -27,8 +27,9 @@ def parse(*argv: str) -> settings.Settings:
 def problems(*argv: str) -> tuple[str, ...]:
     with pytest.raises(settings.UsageError) as caught:
         settings.parse((*RULES, *argv))
-    assert str(caught.value) == "\n".join(caught.value.problems)
-    return caught.value.problems
+    problems = tuple(each.sentence for each in caught.value.problems)
+    assert str(caught.value) == "\n".join(problems)
+    return problems
 
 
 def test_defaults_are_those_of_the_original():

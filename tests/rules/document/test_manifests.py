@@ -146,8 +146,8 @@ def test_the_arguments_of_an_adapter_are_found():
     assert arguments.key_of("/etc/adapter/config.yaml") == ("adapter", "rules")
     assert arguments.key_of("/etc/adapter/more.yaml") == ("adapter", "more.yaml")
     assert arguments.key_of("/tmp/config.yaml") is None
-    assert str(arguments.problem("--config=/x: no")) == "f.yaml:16:11: error: --config=/x: no"
-    assert str(arguments.problem("--other: no")) == "f.yaml:11: error: --other: no"
+    assert str(arguments.problem("--config=/x", "no")) == "f.yaml:16:11: error: --config=/x: no"
+    assert str(arguments.problem("--other", "no")) == "f.yaml:11: error: --other: no"
 
 
 def test_a_file_mounted_by_sub_path_is_found():
