@@ -31,7 +31,7 @@ class RetiredCA:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class State:
+class SharedKeys:
     """Certificates and keys that all replicas share."""
 
     authority: Authority
@@ -55,7 +55,7 @@ class State:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Policy:
+class CertificatePolicy:
     """Names and lifetimes of certificates."""
 
     name: str
@@ -69,19 +69,19 @@ class Policy:
     """How long a new CA is trusted before it issues; by then every API server has its caBundle."""
 
     @classmethod
-    def of_service(cls, service: str, namespace: str) -> Policy:
+    def of_service(cls, service: str, namespace: str) -> CertificatePolicy:
         """Return the policy for certificates with the DNS names of a Service."""
         names = (f"{service}.{namespace}.svc", f"{service}.{namespace}", service)
         return cls(name=service, hosts=(*names, f"{service}.{namespace}.svc.cluster.local"))
 
 
-def create(policy: Policy, *, now: datetime) -> State:
+def create(policy: CertificatePolicy, *, now: datetime) -> SharedKeys:
     """Create a CA and a serving certificate."""
     authority = Authority.create(policy.name, now=now, valid=policy.authority)
-    return State(authority=authority, serving=_issue(authority, policy, now))
+    return SharedKeys(authority=authority, serving=_issue(authority, policy, now))
 
 
-def announce(state: State, policy: Policy, *, now: datetime) -> State:
+def announce(state: SharedKeys, policy: CertificatePolicy, *, now: datetime) -> SharedKeys:
     """Add a new `next_ca` unless there is one; return the new state."""
     if state.next_ca is not None:
         return state
@@ -90,13 +90,13 @@ def announce(state: State, policy: Policy, *, now: datetime) -> State:
 
 
 def reconcile(
-    state: State,
-    policy: Policy,
+    state: SharedKeys,
+    policy: CertificatePolicy,
     *,
     now: datetime,
     known: Callable[[x509.Certificate], bool],
     jitter: float,
-) -> State:
+) -> SharedKeys:
     """Renew what is due and return the new state; return `state` itself if nothing is due.
 
     `known` returns whether a CA certificate is in the caBundle of all clients. `jitter`, from 0 to
@@ -108,7 +108,7 @@ def reconcile(
         state = announce(state, policy, now=now)
     if state.next_ca is not None and _may_issue(state, policy, now, known):
         retired = RetiredCA(last_issued=state.serving.leaf, certificate=state.authority.certificate)
-        state = State(
+        state = SharedKeys(
             authority=state.next_ca,
             serving=_issue(state.next_ca, policy, now),
             retired=(retired, *state.retired),
@@ -122,7 +122,10 @@ def reconcile(
 
 
 def _may_issue(
-    state: State, policy: Policy, now: datetime, known: Callable[[x509.Certificate], bool]
+    state: SharedKeys,
+    policy: CertificatePolicy,
+    now: datetime,
+    known: Callable[[x509.Certificate], bool],
 ) -> bool:
     assert state.next_ca is not None
     settled = now >= _issued_at(state.next_ca.certificate) + policy.propagation
@@ -131,14 +134,16 @@ def _may_issue(
     return expiring or (settled and known(state.next_ca.certificate))
 
 
-def _must_reissue(state: State, policy: Policy, now: datetime, jitter: float) -> bool:
+def _must_reissue(
+    state: SharedKeys, policy: CertificatePolicy, now: datetime, jitter: float
+) -> bool:
     lacks_hosts = not set(policy.hosts) <= set(state.serving.names)
     # A certificate that expires with its CA cannot be extended by the same CA.
     extendable = state.serving.until < state.authority.certificate.not_valid_after_utc
     return lacks_hosts or (extendable and _due(state.serving.leaf, now, jitter))
 
 
-def _issue(authority: Authority, policy: Policy, now: datetime) -> Bundle:
+def _issue(authority: Authority, policy: CertificatePolicy, now: datetime) -> Bundle:
     return authority.issue(policy.hosts, name=policy.name, now=now, valid=policy.serving)
 
 

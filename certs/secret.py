@@ -21,7 +21,7 @@ from cryptography.exceptions import InvalidSignature
 
 from certs.bundle import UNREADABLE, Bundle, CertificateError, pem_of
 from certs.issue import Authority
-from certs.renew import RetiredCA, State
+from certs.renew import RetiredCA, SharedKeys
 
 TYPES = ("Opaque", "kubernetes.io/tls")
 """Types of a Secret that may be used: the default, and the one that earlier versions created.
@@ -36,7 +36,7 @@ def name_of(service: str) -> str:
     return f"{service}-tls"
 
 
-def document(state: State, *, name: str, namespace: str) -> dict[str, Any]:
+def document(state: SharedKeys, *, name: str, namespace: str) -> dict[str, Any]:
     """Return a Secret with `state`.
 
     It has no type, because the type of a Secret that exists cannot be changed.
@@ -53,14 +53,14 @@ def document(state: State, *, name: str, namespace: str) -> dict[str, Any]:
     }
 
 
-def updated(existing: Mapping[str, Any], state: State) -> dict[str, Any]:
+def updated(existing: Mapping[str, Any], state: SharedKeys) -> dict[str, Any]:
     """Return the existing Secret with `state`; other keys and the resourceVersion stay."""
     data = existing.get("data") or {}
     others = {key: value for key, value in data.items() if key not in _KEYS}
     return {**existing, "data": {**others, **_encoded(state)}}
 
 
-def read(secret: Mapping[str, Any]) -> State | None:
+def read(secret: Mapping[str, Any]) -> SharedKeys | None:
     """Return the state in a Secret; None if it has none of the keys.
 
     Raises CertificateError if the Secret has another type than `TYPES`, a value is invalid or the
@@ -89,7 +89,7 @@ def read(secret: Mapping[str, Any]) -> State | None:
             next_ca = Authority.parse(pem["next-ca.crt"], pem["next-ca.key"])
     with _prefix_errors("previous.crt"):
         retired = _retired(pem["previous.crt"])
-    return State(authority=authority, serving=serving, next_ca=next_ca, retired=retired)
+    return SharedKeys(authority=authority, serving=serving, next_ca=next_ca, retired=retired)
 
 
 @contextlib.contextmanager
@@ -109,7 +109,7 @@ def _retired(pem: bytes) -> tuple[RetiredCA, ...]:
     return tuple(RetiredCA(last_issued=last, certificate=ca) for last, ca in pairs)
 
 
-def _encoded(state: State) -> dict[str, str]:
+def _encoded(state: SharedKeys) -> dict[str, str]:
     retired = (
         certificate
         for each in state.retired

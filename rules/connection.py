@@ -1,7 +1,8 @@
 """Options of a connection to a Prometheus, and their checks.
 
-Each field of `Connection` is declared here once. The flags (`adapter.settings.prometheus`) and the
-keys of `sources` in a rules file (`rules.document.sources`) follow from the declarations.
+Each field of `PrometheusConnection` is declared here once. The flags
+(`adapter.settings.prometheus`) and the keys of `sources` in a rules file
+(`rules.document.sources`) follow from the declarations.
 """
 
 from __future__ import annotations
@@ -93,7 +94,7 @@ def option(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Connection:
+class PrometheusConnection:
     """Where a Prometheus is, and how the adapter authenticates to it."""
 
     url: str = option(
@@ -199,7 +200,7 @@ class Connection:
 
 
 OPTIONS: Mapping[str, Option] = {
-    field.name: field.metadata[Option] for field in dataclasses.fields(Connection)
+    field.name: field.metadata[Option] for field in dataclasses.fields(PrometheusConnection)
 }
 """Field of Connection -> its declaration."""
 
@@ -220,19 +221,19 @@ _NEEDS = (
 """Fields of which the first needs the second."""
 
 
-def authorizations(connection: Connection) -> Sequence[str]:
+def authorizations(connection: PrometheusConnection) -> Sequence[str]:
     """Return the fields of `connection` that set the Authorization header, except headers."""
     return [field for field in _AUTHORIZATIONS if getattr(connection, field)]
 
 
-def incomplete(connection: Connection) -> Iterator[tuple[str, str]]:
+def incomplete(connection: PrometheusConnection) -> Iterator[tuple[str, str]]:
     """Yield each field of `connection` that is set without one that it needs, and that one."""
     for given, needed in _NEEDS:
         if getattr(connection, given) and not getattr(connection, needed):
             yield given, needed
 
 
-def conflicts(connection: Connection) -> Iterator[tuple[str, str]]:
+def conflicts(connection: PrometheusConnection) -> Iterator[tuple[str, str]]:
     """Yield each pair of fields of `connection` that would set the same header."""
     first, *others = *authorizations(connection), ""
     yield from ((other, first) for other in others if other)

@@ -131,7 +131,10 @@ class BoundMapping:
 
 
 def compile(  # noqa: A001 (as re.compile)
-    resources: config.ResourceMapping, budget: patterns.Budget | None = None, *, share: float = 1.0
+    resources: config.ResourceMapping,
+    budget: patterns.PatternBudget | None = None,
+    *,
+    share: float = 1.0,
 ) -> LabelMapping:
     """Compile `resources`.
 
@@ -144,7 +147,9 @@ def compile(  # noqa: A001 (as re.compile)
     )
 
 
-def _label_template(source: str, budget: patterns.Budget | None, share: float) -> LabelTemplate:
+def _label_template(
+    source: str, budget: patterns.PatternBudget | None, share: float
+) -> LabelTemplate:
     parsed = template.parse(source, name="resource-label", share=share)
     if unknown := parsed.unknown_fields({"Group": str, "Resource": str}):
         raise MappingError(

@@ -39,7 +39,7 @@ class Namer:
 
 
 def compile(  # noqa: A001 (naming.compile reads as re.compile does)
-    matches: str, as_: str, budget: patterns.Budget | None = None, *, limit: int = MAX_NAME
+    matches: str, as_: str, budget: patterns.PatternBudget | None = None, *, limit: int = MAX_NAME
 ) -> Namer:
     """Compile `name.matches` and `name.as`; either may be empty.
 
@@ -71,7 +71,9 @@ class Filter:
         return (self.pattern.search(series) is None) == self.negated
 
 
-def compile_filter(entry: config.SeriesFilter, budget: patterns.Budget | None = None) -> Filter:
+def compile_filter(
+    entry: config.SeriesFilter, budget: patterns.PatternBudget | None = None
+) -> Filter:
     """Compile an entry of `seriesFilters`.
 
     Raises PatternError if the pattern is invalid, or if the entry has not exactly one of `is` and

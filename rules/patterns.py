@@ -61,7 +61,7 @@ class Pattern:
     regexp: Any = field(repr=False, compare=False)
     """The compiled RE2."""
     memory: int = field(default=0, compare=False)
-    """Bytes that count in the `Budget`."""
+    """Bytes that count in the `PatternBudget`."""
 
     def search(self, text: str) -> Match | None:
         """Return the leftmost match in `text`, as Go's `FindStringSubmatch` does."""
@@ -102,7 +102,7 @@ class Expansion:
                 yield next((group for number in part if (group := match[number])), "")
 
 
-class Budget:
+class PatternBudget:
     """Memory that several patterns may take together, in bytes; by default that of one pattern.
 
     With `minimal`, no pattern gets more than its program needs, so that matching allocates nothing
@@ -164,11 +164,11 @@ class Budget:
 
 def check(text: str) -> None:
     """Raise PatternError for what RE2 refuses, except for its size."""
-    Budget.compiled(text, _MAX_CACHED)
+    PatternBudget.compiled(text, _MAX_CACHED)
 
 
 def compile(  # noqa: A001 (patterns.compile, as re.compile)
-    text: str, budget: Budget | None = None
+    text: str, budget: PatternBudget | None = None
 ) -> Pattern:
     r"""Compile a regular expression of Go's syntax (https://github.com/google/re2/wiki/Syntax).
 
@@ -177,7 +177,7 @@ def compile(  # noqa: A001 (patterns.compile, as re.compile)
     """
     if _depth(text) > _MAX_DEPTH:
         raise _error(text, "expression nests too deeply")
-    regexp, memory = (budget or Budget()).regexp(text)
+    regexp, memory = (budget or PatternBudget()).regexp(text)
     names: list[str] = []
     for token in _TOKEN.finditer(text):
         name = token["name"]

@@ -260,11 +260,11 @@ class _Compiler:
     ) -> None:
         self._problems = problems
         self._sources = sources
-        self._patterns: patterns.Budget | None = None  # each pattern has one of its own
+        self._patterns: patterns.PatternBudget | None = None  # each pattern has one of its own
         if team is None:
             self._max_name, self._share = naming.MAX_NAME, 1.0
         else:
-            self._patterns = patterns.Budget(
+            self._patterns = patterns.PatternBudget(
                 team.limits.team_pattern_memory,
                 minimal=True,
                 beyond=f"the namespace {team.limits.exceeded('team_pattern_memory')}",

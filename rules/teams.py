@@ -19,7 +19,7 @@ from rules.limits import Limits
 from rules.query import confined, plan
 from rules.query.catalog import Catalog, Listing, Source
 from rules.query.label_binding import LabelBinding
-from rules.query.plan import Objects
+from rules.query.plan import SelectedObjects
 from rules.ruleset import CompiledRule, RuleSet, Team
 from rules.selectors.selectors import Selector
 from rules.shares import Key
@@ -111,7 +111,7 @@ def too_wide(rule: CompiledRule, listings: Mapping[int, Listing]) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Metric:
+class TeamMetric:
     """A metric that a rule of a team produces."""
 
     rule: CompiledRule
@@ -121,17 +121,17 @@ class Metric:
     """Whether the rules of the cluster produce it, too: then theirs is served."""
 
 
-def metrics(view: Catalog) -> Iterator[Metric]:
+def metrics(view: Catalog) -> Iterator[TeamMetric]:
     """Yield the metrics of the team in the catalog that its namespace sees."""
     if view.cluster is None:
         return
     for entry in view.entries:
         hidden = view.cluster.entry(entry.resource, entry.metric) is not None
         rule = entry.sources[-1].rule
-        yield Metric(rule=rule, name=f"{entry.resource}/{entry.metric}", hidden=hidden)
+        yield TeamMetric(rule=rule, name=f"{entry.resource}/{entry.metric}", hidden=hidden)
     for name, external in view.external.items():
         hidden = view.cluster.external_entry(name) is not None
-        yield Metric(rule=external.source.rule, name=f"external/{name}", hidden=hidden)
+        yield TeamMetric(rule=external.source.rule, name=f"external/{name}", hidden=hidden)
 
 
 def _parse(text: str, file: str, team: Team) -> config.Parsed:
@@ -223,7 +223,7 @@ def _problems(own: RuleSet) -> Iterator[Finding]:
         name = "" if rule.section == "externalRules" else "pod"
         binding = LabelBinding(resource=name, namespace="namespace")
         source = Source(rule=rule, series=series or "series", bindings=(binding,))
-        objects = Objects(namespaces=("namespace",), names=("name",))
+        objects = SelectedObjects(namespaces=("namespace",), names=("name",))
         try:
             query = plan.unconfined(source, binding, objects, Selector())
         except PlanError:

@@ -13,7 +13,7 @@ from typing import Literal, TypeVar
 
 from rules import promql, quantity
 from rules.document import yaml
-from rules.document.schema import Fields, Record
+from rules.document.schema import Fields, SchemaPath
 from rules.document.yaml import Node, Scalar
 from rules.errors import ConfigError, PlanError, QuantityError, RulesError
 from rules.findings import Finding, State, in_file
@@ -137,7 +137,7 @@ class _Parser:
     """Reads nodes into values, and collects problems."""
 
     def __init__(self, file: str, problems: list[Finding]) -> None:
-        self._record = Record(file, "", problems)
+        self._record = SchemaPath(file, "", problems)
         self._kinds = Kinds.builtin()
 
     def file(self, node: Node | None) -> Suite:

@@ -212,7 +212,9 @@ async def test_10_two_rules_with_one_name_have_undefined_results(
     file = tmp_path / "same.yaml"
     file.write_text(text)
 
-    (warning,) = check.warnings(rule_files.load((settings.Source(kind="config", name=str(file)),)))
+    (warning,) = check.warnings(
+        rule_files.load((settings.RulesSource(kind="config", name=str(file)),))
+    )
     async with api.serving(tmp_path, scraped.url, api.manifests(["n/b"]), rules=text) as served:
         assert await served.pods("n", "same") == {"b": 40}
     assert "only this later rule is queried" in warning.fact

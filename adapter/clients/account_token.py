@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 from adapter import errors
 from adapter.background import Backoff, Condition
-from adapter.clients.credentials import Request, check_header
+from adapter.clients.credentials import OutgoingRequest, check_header
 from adapter.clients.kubernetes import Kube
 from adapter.clients.rights import Account
 
@@ -77,7 +77,7 @@ class AccountToken:
                 async with asyncio.timeout(pause):
                     await self._refused.wait()
 
-    async def headers(self, _: Request, /, *, renew: bool = False) -> Mapping[str, str]:
+    async def headers(self, _: OutgoingRequest, /, *, renew: bool = False) -> Mapping[str, str]:
         """Return the Authorization header; see `Authorization`. Raises NoCredentials.
 
         After a refusal, a later request has a new token.

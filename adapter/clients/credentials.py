@@ -20,7 +20,7 @@ from adapter.files import SECRET, read_file
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class OutgoingRequest:
     """Request that credentials are added to; a signature covers all of it."""
 
     method: str
@@ -37,7 +37,9 @@ class Authorization(Protocol):
         """Where the credentials come from, for messages: files, or an identity."""
         ...
 
-    async def headers(self, request: Request, /, *, renew: bool = False) -> Mapping[str, str]:
+    async def headers(
+        self, request: OutgoingRequest, /, *, renew: bool = False
+    ) -> Mapping[str, str]:
         """Return the headers to add to `request`. Raises Unreachable.
 
         `renew` means that the server has refused those of the previous call.
@@ -87,7 +89,7 @@ class SecretFiles:
             max_age=MAX_AGE,
         )
 
-    async def headers(self, _: Request, /, *, renew: bool = False) -> Mapping[str, str]:
+    async def headers(self, _: OutgoingRequest, /, *, renew: bool = False) -> Mapping[str, str]:
         """Return the headers; see `Authorization`."""
         if renew:
             self._watcher.poll()

@@ -55,7 +55,7 @@ _HOSTNAME_IS_POD = (
 )
 
 
-async def report(prometheus: Prometheus) -> detect.Report:
+async def report(prometheus: Prometheus) -> detect.Detection:
     """Query Prometheus; return the exporters and the presets that fit. Raises BackendError."""
     return detect.analyze(await observe(prometheus, lister_of(prometheus)))
 

@@ -21,11 +21,11 @@ from typing import Any
 import yarl
 
 from adapter import errors
-from adapter.clients.credentials import MAX_AGE, Request
+from adapter.clients.credentials import MAX_AGE, OutgoingRequest
 from adapter.clients.redaction import redacted
 from adapter.file_watcher import FileWatcher
 from adapter.files import SECRET, read_file
-from rules.connection import Connection, Identity
+from rules.connection import Identity, PrometheusConnection
 from rules.quoting import shorten
 
 _LIBRARIES = ("azure", "botocore", "google.auth", "msal", "urllib3")
@@ -42,7 +42,7 @@ _MAX_QUOTED = 300
 _SECRET = re.compile("^(AWS|AZURE|GOOGLE)_.*(SECRET|TOKEN|PASSWORD)")
 """Names of variables with secrets, such as AWS_SECRET_ACCESS_KEY."""
 
-Sign = Callable[[Request], Mapping[str, str]]
+Sign = Callable[[OutgoingRequest], Mapping[str, str]]
 """Returns the headers for a request; blocks while the library fetches credentials."""
 
 
@@ -80,12 +80,14 @@ class CloudIdentity:
             max_age=MAX_AGE,
         )
 
-    async def headers(self, request: Request, /, *, renew: bool = False) -> Mapping[str, str]:
+    async def headers(
+        self, request: OutgoingRequest, /, *, renew: bool = False
+    ) -> Mapping[str, str]:
         """Return the headers; see `Authorization`. Raises NoCredentials."""
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._thread, self._headers, request, renew)
 
-    def _headers(self, request: Request, renew: bool) -> Mapping[str, str]:
+    def _headers(self, request: OutgoingRequest, renew: bool) -> Mapping[str, str]:
         if renew and time.monotonic() - self._renewed >= _PACE:
             self._renewed = time.monotonic()
             self._watcher.poll(changed=True)
@@ -128,7 +130,7 @@ def _extra(name: str) -> Iterator[None]:
         ) from None
 
 
-def aws(connection: Connection) -> CloudIdentity:
+def aws(connection: PrometheusConnection) -> CloudIdentity:
     """Return Signature Version 4 with the AWS credentials of the environment. Raises Unreachable.
 
     Without a region and a profile, those of the environment.
@@ -147,7 +149,7 @@ def aws(connection: Connection) -> CloudIdentity:
         if not where:
             raise errors.NoCredentials("the AWS region is not known: set it, or AWS_REGION")
 
-        def sign(request: Request) -> Mapping[str, str]:
+        def sign(request: OutgoingRequest) -> Mapping[str, str]:
             credentials = current.get_credentials()
             if credentials is None:
                 raise exceptions.NoCredentialsError
@@ -161,7 +163,7 @@ def aws(connection: Connection) -> CloudIdentity:
     return CloudIdentity("AWS", load, failure=exceptions.BotoCoreError, files=files)
 
 
-def google(_: Connection) -> CloudIdentity:
+def google(_: PrometheusConnection) -> CloudIdentity:
     """Return Google's application default credentials. Raises Unreachable."""
     with _extra("google"):
         import google.auth  # noqa: PLC0415
@@ -172,7 +174,7 @@ def google(_: Connection) -> CloudIdentity:
         http = functools.partial(requests.Request(), timeout=_TIMEOUT)
         default = functools.cache(lambda: google.auth.default([_SCOPE], request=http)[0])
 
-        def sign(request: Request) -> Mapping[str, str]:
+        def sign(request: OutgoingRequest) -> Mapping[str, str]:
             headers: dict[str, str] = {}
             default().before_request(http, request.method, str(request.url), headers)
             return headers
@@ -184,7 +186,7 @@ def google(_: Connection) -> CloudIdentity:
     return CloudIdentity("Google", load, failure=exceptions.GoogleAuthError, files=files)
 
 
-def azure(connection: Connection) -> CloudIdentity:
+def azure(connection: PrometheusConnection) -> CloudIdentity:
     """Return Azure's default credential for a Prometheus. Raises Unreachable."""
     with _extra("azure"):
         from azure import identity  # noqa: PLC0415
@@ -199,7 +201,7 @@ def azure(connection: Connection) -> CloudIdentity:
     return CloudIdentity("Azure", load, failure=exceptions.AzureError)
 
 
-IDENTITIES: Mapping[Identity, Callable[[Connection], CloudIdentity]] = {
+IDENTITIES: Mapping[Identity, Callable[[PrometheusConnection], CloudIdentity]] = {
     "aws": aws,
     "azure": azure,
     "google": google,

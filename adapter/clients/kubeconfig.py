@@ -21,7 +21,7 @@ from kubernetes.aio.config import kube_config
 
 from adapter import errors
 from adapter.clients import credentials, exec_plugin
-from adapter.clients.credentials import Authorization, Credentials, Request, token_file
+from adapter.clients.credentials import Authorization, Credentials, OutgoingRequest, token_file
 from adapter.files import read_file
 
 log = logging.getLogger(__name__)
@@ -144,7 +144,7 @@ class _Loaded:
         self._runs = runs
         self._ran = time.monotonic()
 
-    async def headers(self, _: Request, /, *, renew: bool = False) -> Mapping[str, str]:
+    async def headers(self, _: OutgoingRequest, /, *, renew: bool = False) -> Mapping[str, str]:
         """Return the Authorization header; see `Authorization`."""
         max_age = min(credentials.MAX_AGE, _EXEC_PACE) if renew else credentials.MAX_AGE
         if self._runs and time.monotonic() - self._ran >= max_age:

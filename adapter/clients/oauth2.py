@@ -21,8 +21,8 @@ from adapter import errors
 from adapter.clients import proxies
 from adapter.clients.credentials import (
     Credentials,
+    OutgoingRequest,
     ReloadingClientContext,
-    Request,
     check_header,
     read_secret,
 )
@@ -75,7 +75,7 @@ class ClientCredentials:
         self._token = ""
         self._ends = self._renew = self._renewed = -math.inf
 
-    async def headers(self, _: Request, /, *, renew: bool = False) -> Mapping[str, str]:
+    async def headers(self, _: OutgoingRequest, /, *, renew: bool = False) -> Mapping[str, str]:
         """Return the Authorization header; see `Authorization`. Raises NoCredentials."""
         async with self._lock:
             now = self._monotonic()

@@ -38,7 +38,7 @@ from adapter.clients.prometheus_result import (
     Listed,
     QueryResult,
     QueryResultReader,
-    Range,
+    RangeResult,
     RangesReader,
     Reader,
     Reduce,
@@ -228,7 +228,7 @@ class Prometheus:
 
     async def query_range(
         self, query: str, start: float, end: float, step: float
-    ) -> Listed[tuple[Range, ...]]:
+    ) -> Listed[tuple[RangeResult, ...]]:
         """Evaluate a query every `step` seconds (start, end: Unix seconds).
 
         Prometheus refuses more than 11 000 steps.

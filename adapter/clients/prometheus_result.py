@@ -69,7 +69,7 @@ class Listed(Generic[T]):
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class RangeResult:
     """Series of a range query."""
 
     labels: Mapping[str, str]
@@ -164,7 +164,7 @@ class RangesReader:
 
     def __init__(self) -> None:
         self._elements = ArrayParser("data", "result")
-        self._ranges: list[Range] = []
+        self._ranges: list[RangeResult] = []
 
     def feed(self, chunk: bytes) -> int:
         """Parse a chunk; return its length."""
@@ -173,12 +173,12 @@ class RangesReader:
                 labels = element["metric"]
                 samples = [_sample(labels, point) for point in element.get("values") or ()]
                 points = tuple((each.time, each.value) for each in samples)
-                self._ranges += [Range(labels, points)] if points else []
+                self._ranges += [RangeResult(labels, points)] if points else []
         except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as e:
             raise errors.Broken(f"the result has an element that is not a series: {e!r}") from e
         return len(chunk)
 
-    def close(self) -> Listed[tuple[Range, ...]]:
+    def close(self) -> Listed[tuple[RangeResult, ...]]:
         """Return the series."""
         document = self._elements.close()
         kind = _data(document, dict).get("resultType")

@@ -26,13 +26,13 @@ from adapter.clients.oauth2 import ClientCredentials
 from adapter.clients.prometheus import Prometheus
 from adapter.clients.replicas import Replicas
 from adapter.settings.prometheus import flag_of
-from rules.connection import Connection
+from rules.connection import PrometheusConnection
 from rules.document.sources import DEFAULT, PrometheusSource, key_of
 
 
 @contextlib.asynccontextmanager
 async def connect_prometheus(
-    connection: Connection,
+    connection: PrometheusConnection,
     requests: telemetry.PrometheusRequestMetrics | None = None,
     *,
     name: str = DEFAULT,
@@ -89,14 +89,14 @@ async def connect_sources(
         yield clients
 
 
-def _setting(connection: Connection, field: str) -> str:
+def _setting(connection: PrometheusConnection, field: str) -> str:
     """Return what people set for `field`: a flag, or a key of a rules file."""
     if isinstance(connection, PrometheusSource):
         return key_of(field)
     return flag_of(field)
 
 
-async def _credentials(connection: Connection, *, may_execute: bool) -> Credentials:
+async def _credentials(connection: PrometheusConnection, *, may_execute: bool) -> Credentials:
     credentials = await _delegated(connection, may_execute=may_execute)
     if connection.ca_file is not None:
         credentials = replace(credentials, ca_file=connection.ca_file, verified=True)
@@ -115,7 +115,7 @@ async def _credentials(connection: Connection, *, may_execute: bool) -> Credenti
     return credentials
 
 
-def _authorization(connection: Connection) -> Authorization | None:
+def _authorization(connection: PrometheusConnection) -> Authorization | None:
     """Return the one way to authenticate that is set, except kubeconfig and service account."""
     if connection.token_file:
         with _named(f"{_setting(connection, 'token_file')}="):
@@ -142,7 +142,7 @@ def _authorization(connection: Connection) -> Authorization | None:
     return None
 
 
-async def _delegated(connection: Connection, *, may_execute: bool) -> Credentials:
+async def _delegated(connection: PrometheusConnection, *, may_execute: bool) -> Credentials:
     """Return the credentials of the kubeconfig or the service account, if one is to be used."""
     path = connection.auth_config
     if path is None and not connection.auth_in_cluster:

@@ -18,7 +18,7 @@ import aiohttp
 import yarl
 
 from adapter import errors
-from adapter.clients.credentials import Authorization, Request
+from adapter.clients.credentials import Authorization, OutgoingRequest
 from adapter.clients.redaction import redacted
 from rules.quoting import shorten
 
@@ -110,7 +110,7 @@ class Transport:
         async def middleware(
             request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
         ) -> aiohttp.ClientResponse:
-            seen = Request(
+            seen = OutgoingRequest(
                 method=request.method,
                 url=request.url,
                 headers=request.headers.copy(),

@@ -1,7 +1,8 @@
 """Watch caches: an index of the objects of each requested kind, kept up to date by a watch.
 
 The first request for a kind starts its cache; it ends after an hour without a request. While there
-is no index, callers send requests to the API server. `Content` says what is kept of each object.
+is no index, callers send requests to the API server. `WatchContent` says what is kept of each
+object.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ _MAX_RETRY = 900.0
 second is also the least between a list and the next because of an index that is outdated."""
 
 
-class State(enum.StrEnum):
+class WatchState(enum.StrEnum):
     """State of a cache; only WATCHED and BROKEN have an index."""
 
     SYNCING = "syncing"
@@ -55,7 +56,7 @@ class State(enum.StrEnum):
     TOO_MANY = "too_many"
 
 
-_DEGRADED = frozenset({State.BROKEN, State.FORBIDDEN, State.TOO_MANY})
+_DEGRADED = frozenset({WatchState.BROKEN, WatchState.FORBIDDEN, WatchState.TOO_MANY})
 
 
 class Index(Protocol):
@@ -81,7 +82,7 @@ IndexT = TypeVar("IndexT", bound=Index)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Content(Generic[IndexT]):
+class WatchContent(Generic[IndexT]):
     """What watch caches keep of each object."""
 
     index: Callable[[], IndexT]
@@ -102,7 +103,7 @@ class WatchCaches(Generic[IndexT]):
     def __init__(
         self,
         api: Kube,
-        content: Content[IndexT],
+        content: WatchContent[IndexT],
         *,
         metrics: telemetry.WatchCacheMetrics,
         max_objects: int | None = bounds.OBJECTS,
@@ -176,7 +177,7 @@ def statuses(*every: WatchCaches[Any]) -> Finding:
 class _UnwatchableError(Exception):
     """The kind cannot be watched; `reason` is for everyone, `detail` for the log."""
 
-    def __init__(self, state: State, reason: str, detail: object) -> None:
+    def __init__(self, state: WatchState, reason: str, detail: object) -> None:
         super().__init__(str(detail))
         self.state = state
         self.reason = reason
@@ -196,7 +197,7 @@ class _WatchCache(Generic[IndexT]):
         self._listed = self.content.index()
         """Index that the current list fills."""
         self._objects: IndexT | None = None
-        self._enter(State.SYNCING)
+        self._enter(WatchState.SYNCING)
         self._listed_at = self._responded = self.used = self.clock()
         """Times of the last list, of the last response of a watch, and of the last request."""
         self._refused: float | None = None
@@ -207,7 +208,7 @@ class _WatchCache(Generic[IndexT]):
     @property
     def index(self) -> IndexT | None:
         """Last good state; None unless a watch was accepted after a list."""
-        return self._objects if self.state in (State.WATCHED, State.BROKEN) else None
+        return self._objects if self.state in (WatchState.WATCHED, WatchState.BROKEN) else None
 
     async def run(self) -> NoReturn:
         """List and watch until cancelled; if that is impossible, retry with backoff."""
@@ -225,7 +226,7 @@ class _WatchCache(Generic[IndexT]):
                         error.reason,
                         error,
                     )
-                if error.state is State.TOO_MANY:
+                if error.state is WatchState.TOO_MANY:
                     pauses = Backoff(_MAX_RETRY, _MAX_RETRY)
                 elif self.index is not None:
                     pauses = Backoff(_MIN_RETRY, _MAX_RETRY)
@@ -246,7 +247,7 @@ class _WatchCache(Generic[IndexT]):
             reason = self._reason or "the watch has just begun"
             return f"{self.resource} listed at each request: {reason}"
         age = f"last response {self.clock() - self._responded:.0f} s ago"
-        broken = f", watch broken: {self._reason}" if self.state is State.BROKEN else ""
+        broken = f", watch broken: {self._reason}" if self.state is WatchState.BROKEN else ""
         return f"{self.resource} watched: {len(self.index)} objects, {age}{broken}"
 
     async def _follow(self) -> None:
@@ -303,7 +304,7 @@ class _WatchCache(Generic[IndexT]):
         self.metrics.objects.labels(self.resource).set(len(objects))
         if self.max_objects is not None and len(objects) > self.max_objects:
             raise _UnwatchableError(
-                State.TOO_MANY, "too many objects", f"more than {self.max_objects}"
+                WatchState.TOO_MANY, "too many objects", f"more than {self.max_objects}"
             )
 
     def _report(self, error: errors.BackendError | None) -> None:
@@ -311,25 +312,25 @@ class _WatchCache(Generic[IndexT]):
         if error is None:
             self._responded, self._refused = self.clock(), None
             self.metrics.last_response.labels(self.resource).set(time.time())
-            if self.state is not State.WATCHED and self._objects is not None:
+            if self.state is not WatchState.WATCHED and self._objects is not None:
                 self._check_size(self._objects)
-                self._enter(State.WATCHED)
+                self._enter(WatchState.WATCHED)
                 log.info("%s: watched, %d objects", self.resource, len(self._objects))
             return
         if isinstance(error, errors.TooLarge):
-            raise _UnwatchableError(State.TOO_MANY, "too many objects", error)
+            raise _UnwatchableError(WatchState.TOO_MANY, "too many objects", error)
         reason = type(error).__name__
         if isinstance(error, errors.Refused):
             reason = str(error.status)
         if isinstance(error, errors.Refused) and error.status in _FORBIDDEN:
             self._refused = self._refused or self.clock()
             if self.index is None or self.clock() - self._refused > _FORBIDDEN_GRACE:
-                raise _UnwatchableError(State.FORBIDDEN, f"status {reason}", error)
+                raise _UnwatchableError(WatchState.FORBIDDEN, f"status {reason}", error)
         else:
             self._refused = None
-        self._enter(self.state if self.index is None else State.BROKEN, reason)
+        self._enter(self.state if self.index is None else WatchState.BROKEN, reason)
 
-    def _enter(self, state: State, reason: str = "") -> None:
+    def _enter(self, state: WatchState, reason: str = "") -> None:
         self.metrics.entered(self.resource, state)
         self.state = state
         self._reason = reason

@@ -6,20 +6,20 @@ that `--config` names; nothing here opens a socket.
 
 from __future__ import annotations
 
-from adapter.settings.command_line import Command, HelpRequested, UsageError
-from adapter.settings.prometheus import Prometheus
+from adapter.settings.command_line import CommandSpec, HelpRequested, UsageError
+from adapter.settings.prometheus import PrometheusSettings
 from adapter.settings.reference import flag_help, usage
-from adapter.settings.rules import AUTO, Rules, Source
+from adapter.settings.rules import AUTO, RulesSettings, RulesSource
 from adapter.settings.settings import Settings, parse
 
 __all__ = [
     "AUTO",
-    "Command",
+    "CommandSpec",
     "HelpRequested",
-    "Prometheus",
-    "Rules",
+    "PrometheusSettings",
+    "RulesSettings",
+    "RulesSource",
     "Settings",
-    "Source",
     "UsageError",
     "flag_help",
     "parse",

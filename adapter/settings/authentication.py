@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from adapter.settings.flag import Group, flag
+from adapter.settings.flag import FlagGroup, flag
 from adapter.settings.flag_types import FILE, SWITCH, comma_separated, duration
 
 _CONFIG_MAP = "the ConfigMap kube-system/extension-apiserver-authentication"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Authentication(Group):
+class AuthenticationSettings(FlagGroup):
     """TokenReviews, client certificates and the front proxy."""
 
     TITLE = "Authentication"

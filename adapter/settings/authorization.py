@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from adapter.settings.flag import Group, flag
+from adapter.settings.flag import FlagGroup, flag
 from adapter.settings.flag_types import FILE, comma_separated, duration
 
 
@@ -15,7 +15,7 @@ def _check_paths(paths: tuple[str, ...]) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Authorization(Group):
+class AuthorizationSettings(FlagGroup):
     """SubjectAccessReviews, and paths that need none."""
 
     TITLE = "Authorization"

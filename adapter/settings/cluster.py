@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from adapter.settings.flag import FlagType, Group, flag
+from adapter.settings.flag import FlagGroup, FlagType, flag
 from adapter.settings.flag_types import FILE, NUMBER, duration, integer, repeated
 
 N = TypeVar("N", int, float)
@@ -32,7 +32,7 @@ def kubeconfig_of_user() -> str | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cluster(Group):
+class ClusterSettings(FlagGroup):
     """Where kinds and objects come from, and how fast the API server may be queried."""
 
     TITLE = "Cluster"

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from adapter.settings.flag import Flag, Group
+from adapter.settings.flag import Flag, FlagGroup
 from rules.findings import Finding
 
 
@@ -33,14 +33,14 @@ class HelpRequested(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Command:
+class CommandSpec:
     """Command line of a subcommand."""
 
     name: str
     """Name, with that of the subcommand's own subcommand: `presets detect`."""
     help: str
     """Text of --help: usage, description and flags."""
-    groups: tuple[type[Group], ...] = ()
+    groups: tuple[type[FlagGroup], ...] = ()
     arguments: tuple[str, ...] = ()
     """Names of the positional arguments; the last one may be repeated if it ends in `...`."""
     positional_flag: str = ""
@@ -83,7 +83,7 @@ class CommandLine:
 
 def parse(
     argv: Iterable[str],
-    groups: Sequence[type[Group]],
+    groups: Sequence[type[FlagGroup]],
     *,
     ignored: Iterable[Flag[Any]] = (),
     positional_flag: str = "",
@@ -110,14 +110,14 @@ class _Parser:
     def __init__(
         self,
         argv: Iterable[str],
-        groups: Sequence[type[Group]],
+        groups: Sequence[type[FlagGroup]],
         ignored: Iterable[Flag[Any]],
         positional_flag: str,
     ) -> None:
         self.rest = deque(argv)
-        self.values: dict[type[Group], dict[str, Any]] = {group: {} for group in groups}
+        self.values: dict[type[FlagGroup], dict[str, Any]] = {group: {} for group in groups}
         self.flags: dict[str, Flag[Any]] = {each.name: each for each in ignored}
-        self.targets: dict[str, tuple[type[Group], str]] = {}
+        self.targets: dict[str, tuple[type[FlagGroup], str]] = {}
         for group in groups:
             for field, declared in group.flags():
                 self.flags[declared.name] = declared
@@ -127,7 +127,7 @@ class _Parser:
         self.positional: list[str] = []
         self.given: list[Flag[Any]] = []
         self.problems: list[Finding] = []
-        self.invalid: set[type[Group]] = set()
+        self.invalid: set[type[FlagGroup]] = set()
 
     def run(self) -> None:
         while self.rest:

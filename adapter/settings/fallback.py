@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from adapter.settings.flag import FlagType, Group, flag
+from adapter.settings.flag import FlagGroup, FlagType, flag
 from adapter.settings.flag_types import FILE
 from rules.findings import Finding
 from rules.names import is_namespace
@@ -47,7 +47,7 @@ def _server(text: str) -> str | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fallback(Group):
+class FallbackSettings(FlagGroup):
     """Which server has the external metrics that no rule produces."""
 
     TITLE = "External metrics of another server"

@@ -43,7 +43,7 @@ class Flag(Generic[T]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
+class FlagGroup:
     """Base of the dataclasses whose fields are flags."""
 
     TITLE: ClassVar[str]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from adapter.settings.flag import Group, flag
+from adapter.settings.flag import FlagGroup, flag
 from adapter.settings.flag_types import repeated
 from rules import limits
 from rules.findings import Finding
@@ -21,7 +21,7 @@ def _value(text: str) -> tuple[str, int]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limited(Group):
+class LimitSettings(FlagGroup):
     """How much the objects of one namespace may make the adapter work and keep."""
 
     TITLE = "Limits"

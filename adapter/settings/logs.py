@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from adapter.settings.flag import Group, flag
+from adapter.settings.flag import FlagGroup, flag
 from adapter.settings.flag_types import choice, integer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Logs(Group):
+class LogSettings(FlagGroup):
     """Verbosity and format of the log."""
 
     TITLE = "Logging"

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from adapter.settings.flag import Flag, FlagType, Group
+from adapter.settings.flag import Flag, FlagGroup, FlagType
 from adapter.settings.flag_types import FILE, STRING, SWITCH, choice, duration, repeated
 from rules import connection
-from rules.connection import Connection
+from rules.connection import PrometheusConnection
 from rules.findings import Finding
 
 
@@ -79,7 +79,7 @@ def flag_of(field: str) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Prometheus(Connection, Group):
+class PrometheusSettings(PrometheusConnection, FlagGroup):
     """The Prometheus that rules without a `source` use."""
 
     TITLE = "Prometheus"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from typing import Any
 
-from adapter.settings.flag import Flag, Group
+from adapter.settings.flag import Flag, FlagGroup
 from adapter.settings.ignored import IGNORED
 from adapter.settings.settings import GROUPS
 
@@ -22,7 +22,7 @@ def usage() -> str:
     return "\n".join(lines)
 
 
-def flag_help(*groups: type[Group]) -> str:
+def flag_help(*groups: type[FlagGroup]) -> str:
     """Return the help text for the flags of `groups`, one section for each."""
     sections = []
     for group in groups:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from adapter.settings.flag import Group, flag
+from adapter.settings.flag import FlagGroup, flag
 from adapter.settings.flag_types import duration
 from rules.findings import Finding
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Relist(Group):
+class RelistSettings(FlagGroup):
     """How often series are listed, and which ones."""
 
     TITLE = "Relist"

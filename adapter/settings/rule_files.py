@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from adapter.files import read_file
-from adapter.settings import Source
+from adapter.settings import RulesSource
 from rules import presets, ruleset
 from rules.errors import ConfigError
 from rules.findings import Finding, State, in_file
@@ -14,12 +14,12 @@ from rules.ruleset import RuleSet
 _SUFFIXES = {".yaml", ".yml"}
 
 
-def paths(sources: tuple[Source, ...]) -> tuple[Path, ...]:
+def paths(sources: tuple[RulesSource, ...]) -> tuple[Path, ...]:
     """Return the files and folders of `sources`."""
     return tuple(Path(source.name) for source in sources if source.kind == "config")
 
 
-def load(sources: tuple[Source, ...], detected: tuple[str, ...] = ()) -> RuleSet:
+def load(sources: tuple[RulesSource, ...], detected: tuple[str, ...] = ()) -> RuleSet:
     """Return the compiled rules of `sources`, in order; `auto` means the presets `detected`.
 
     Raises ConfigError with the problems of all files.

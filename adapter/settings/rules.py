@@ -6,36 +6,36 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from adapter.settings.flag import Flag, Group, flag, flags
+from adapter.settings.flag import Flag, FlagGroup, flag, flags
 from adapter.settings.flag_types import LABEL_SELECTOR, STRING, SWITCH, repeated
 from rules.findings import Finding
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class RulesSource:
     """A rules file by its path, a preset by its name, or the presets that are detected."""
 
     kind: Literal["config", "preset", "auto"]
     name: str
 
 
-AUTO = Source(kind="auto", name="auto")
+AUTO = RulesSource(kind="auto", name="auto")
 
 
-def _preset(name: str) -> Source:
-    return AUTO if name == AUTO.name else Source(kind="preset", name=name)
+def _preset(name: str) -> RulesSource:
+    return AUTO if name == AUTO.name else RulesSource(kind="preset", name=name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rules(Group):
+class RulesSettings(FlagGroup):
     """Where the rules come from."""
 
     TITLE = "Rules"
 
-    sources: tuple[Source, ...] = flags(
+    sources: tuple[RulesSource, ...] = flags(
         Flag(
             name="config",
-            type=repeated("file", lambda path: Source(kind="config", name=path)),
+            type=repeated("file", lambda path: RulesSource(kind="config", name=path)),
             help="Rules file, in the format of prometheus-adapter, or a folder whose .yaml and "
             ".yml files are rules files. Read again when it changes, and on SIGHUP. Repeatable, "
             "also together with --preset: the rules keep the order of the command line.",

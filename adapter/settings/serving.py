@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from adapter.settings import ciphers
-from adapter.settings.flag import FlagType, Group, flag
+from adapter.settings.flag import FlagGroup, FlagType, flag
 from adapter.settings.flag_types import (
     FILE,
     STRING,
@@ -66,7 +66,7 @@ def _tls_version(text: str) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Serving(Group):
+class ServingSettings(FlagGroup):
     """Listener, serving certificate and shutdown."""
 
     TITLE = "Serving"

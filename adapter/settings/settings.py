@@ -9,20 +9,20 @@ from dataclasses import dataclass
 from typing import Any, get_type_hints
 
 from adapter.settings import command_line
-from adapter.settings.authentication import Authentication
-from adapter.settings.authorization import Authorization
-from adapter.settings.cluster import Cluster
+from adapter.settings.authentication import AuthenticationSettings
+from adapter.settings.authorization import AuthorizationSettings
+from adapter.settings.cluster import ClusterSettings
 from adapter.settings.command_line import UsageError
-from adapter.settings.fallback import Fallback
-from adapter.settings.flag import Flag, Group
+from adapter.settings.fallback import FallbackSettings
+from adapter.settings.flag import Flag, FlagGroup
 from adapter.settings.ignored import IGNORED
-from adapter.settings.limits import Limited
-from adapter.settings.logs import Logs
-from adapter.settings.prometheus import Prometheus
-from adapter.settings.relist import Relist
-from adapter.settings.rules import Rules
-from adapter.settings.serving import Serving
-from adapter.settings.values import Values
+from adapter.settings.limits import LimitSettings
+from adapter.settings.logs import LogSettings
+from adapter.settings.prometheus import PrometheusSettings
+from adapter.settings.relist import RelistSettings
+from adapter.settings.rules import RulesSettings
+from adapter.settings.serving import ServingSettings
+from adapter.settings.values import ValuesSettings
 from rules.findings import Finding
 
 _LOOPBACK = "127.0.0.1"
@@ -32,25 +32,25 @@ _LOOPBACK = "127.0.0.1"
 class Settings:
     """Validated settings, one field for each group of flags. Times are in seconds."""
 
-    rules: Rules
-    relist: Relist
-    prometheus: Prometheus
-    values: Values
-    cluster: Cluster
-    fallback: Fallback
-    serving: Serving
-    authentication: Authentication
-    authorization: Authorization
-    limited: Limited
-    logs: Logs
+    rules: RulesSettings
+    relist: RelistSettings
+    prometheus: PrometheusSettings
+    values: ValuesSettings
+    cluster: ClusterSettings
+    fallback: FallbackSettings
+    serving: ServingSettings
+    authentication: AuthenticationSettings
+    authorization: AuthorizationSettings
+    limited: LimitSettings
+    logs: LogSettings
     notices: tuple[str, ...]
     """Flags without effect and the reasons, to be logged once at the start."""
 
 
-GROUPS: Mapping[str, type[Group]] = {
+GROUPS: Mapping[str, type[FlagGroup]] = {
     name: group
     for name, group in get_type_hints(Settings).items()
-    if isinstance(group, type) and issubclass(group, Group)
+    if isinstance(group, type) and issubclass(group, FlagGroup)
 }
 """Fields of Settings and their groups, in the order of the help text."""
 

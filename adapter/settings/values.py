@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from adapter.settings.flag import FlagType, Group, flag
+from adapter.settings.flag import FlagGroup, FlagType, flag
 from adapter.settings.flag_types import SWITCH, duration
 
 
@@ -13,7 +13,7 @@ def _freshness(text: str) -> float | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Values(Group):
+class ValuesSettings(FlagGroup):
     """How results of queries become values."""
 
     TITLE = "Values"

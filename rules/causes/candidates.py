@@ -87,7 +87,7 @@ def _accepts(rule: CompiledRule, name: str) -> bool:
     if not _ignores_case(rule):
         return rule.accepts(name)
     required = (each.pattern.text for each in rule.filters if not each.negated)
-    budget = patterns.Budget(MAX_MEMORY)
+    budget = patterns.PatternBudget(MAX_MEMORY)
     try:
         return all(patterns.compile(f"(?i){text}", budget).search(name) for text in required)
     except PatternError:
@@ -97,14 +97,16 @@ def _accepts(rule: CompiledRule, name: str) -> bool:
 def _selects(rule: CompiledRule, name: str) -> bool:
     """Return whether the selector may match this name."""
     matchers = (each for each in rule.matchers if each.label == "__name__")
-    budget = patterns.Budget(MAX_MEMORY)
+    budget = patterns.PatternBudget(MAX_MEMORY)
     try:
         return all(_matches(rule, each, name, budget) for each in matchers)
     except PatternError:
         return True
 
 
-def _matches(rule: CompiledRule, matcher: Matcher, name: str, budget: patterns.Budget) -> bool:
+def _matches(
+    rule: CompiledRule, matcher: Matcher, name: str, budget: patterns.PatternBudget
+) -> bool:
     if _ignores_case(rule) and matcher.operator in {"!=", "!~"}:
         return True  # the series may have another case than the excluded name
     if matcher.operator in {"=", "!="}:
@@ -113,7 +115,7 @@ def _matches(rule: CompiledRule, matcher: Matcher, name: str, budget: patterns.B
 
 
 def matches_pattern(
-    matcher: Matcher, value: str, budget: patterns.Budget, *, flag: str = ""
+    matcher: Matcher, value: str, budget: patterns.PatternBudget, *, flag: str = ""
 ) -> bool:
     """Return whether a value meets a matcher by `=~` or `!~`. Raises PatternError."""
     match = patterns.compile(f"{flag}^(?s:{matcher.value})$", budget).search(value)

@@ -16,7 +16,7 @@ from rules.causes.reasons import Reason
 from rules.causes.wording import printable
 from rules.errors import AmbiguousSampleError, PlanError
 from rules.exporters import generations
-from rules.exporters.generations import Generation
+from rules.exporters.generations import ExporterGeneration
 from rules.findings import Finding, State
 from rules.kinds import NAMESPACES, PODS, WORKLOADS, GroupResource, Kinds
 from rules.query.catalog import Entry, Series
@@ -377,7 +377,9 @@ def failed_list(resource: GroupResource) -> Finding:
     return Finding(reason=Reason.LIST_FAILED, fact=fact, cure=SEE_LOG)
 
 
-def other_exporter(rule: CompiledRule, found: Generation, presets: Sequence[str]) -> Finding:
+def other_exporter(
+    rule: CompiledRule, found: ExporterGeneration, presets: Sequence[str]
+) -> Finding:
     """Return the cause for series of another exporter or model server than the rule reads."""
     flags = " ".join(f"--preset={name}" for name in presets)
     return rule.config.where.finding(

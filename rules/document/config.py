@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from typing import Literal, cast, get_args
 
 from rules.document import schema, sources, yaml
-from rules.document.schema import Fields, Record
+from rules.document.schema import Fields, SchemaPath
 from rules.document.sources import DEFAULT, PrometheusSource
 from rules.document.where import Where, where_of
-from rules.document.yaml import Entry, MappingNode, Node, Scalar
+from rules.document.yaml import MappingEntry, MappingNode, Node, Scalar
 from rules.findings import Finding, State, in_file
 
 Aggregate = Literal["avg", "max", "min", "sum", "error"]
@@ -164,7 +164,7 @@ def parse(text: str | bytes, *, file: str) -> Parsed:
 def parse_node(node: Node | None, *, file: str, problems: Sequence[Finding] = ()) -> Parsed:
     """Parse the root of a rules file; `problems` are those of its YAML."""
     found = list(problems)
-    top = Fields(Record(file, "", found), node, known=(*SECTIONS, "sources"))
+    top = Fields(SchemaPath(file, "", found), node, known=(*SECTIONS, "sources"))
     if not found and not any(map(top.get, (*SECTIONS, "sources"))):
         message = f"contains no rules: the keys for rules are {', '.join(SECTIONS)}"
         found.append(in_file(State.WARNING, message, file=file))
@@ -226,7 +226,7 @@ def _warn_of_absent(rule: Fields, node: Node) -> None:
             rule.record.report(State.WARNING, "", node, f"has no {key}: {consequence}")
 
 
-def _filter(record: Record, path: str, node: Node) -> SeriesFilter:
+def _filter(record: SchemaPath, path: str, node: Node) -> SeriesFilter:
     fields = Fields(record, node, path, known=("is", "isNot"))
     entry = SeriesFilter(is_=fields.text("is"), is_not=fields.text("isNot"))
     if fields.get("is") and fields.get("isNot") and bool(entry.is_) != bool(entry.is_not):
@@ -245,7 +245,7 @@ def _resources(rule: Fields) -> ResourceMapping:
     )
 
 
-def _override(record: Record, path: str, entry: Entry) -> Override:
+def _override(record: SchemaPath, path: str, entry: MappingEntry) -> Override:
     label = entry.key.text
     schema.warn_of_type(record, path, entry.key)
     if not label:

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from rules.document import config, nodes, yaml
 from rules.document.found import Arguments, Found, HelmValues, RulesPart
-from rules.document.schema import Fields, Record
+from rules.document.schema import Fields, SchemaPath
 from rules.document.yaml import MappingNode, Scalar
 from rules.findings import Finding, State
 
@@ -54,7 +54,7 @@ def parse(values: MappingNode, path: str, file: str) -> Found:
     """Return the rules and flags in the values at `path` of a file."""
     problems: list[Finding] = []
     rules = _effective(values)
-    record = Record(file, path, problems)
+    record = SchemaPath(file, path, problems)
     server = nodes.mapping(values, "prometheus")
     if nodes.text(server, "path").rstrip("/") == "/metrics":
         message = (
@@ -105,7 +105,7 @@ def _effective(values: MappingNode) -> MappingNode:
     return replace(rules, entries=entries)
 
 
-def _warn_of_default(record: Record, rules: MappingNode) -> None:
+def _warn_of_default(record: SchemaPath, rules: MappingNode) -> None:
     default = rules.entries.get("default")
     if default is not None and getattr(default.value, "value", "") == "false":
         return

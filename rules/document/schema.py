@@ -1,6 +1,6 @@
 """Typed access to the values of a parsed file, which reports what does not fit.
 
-Reading never raises: it adds a problem to the `Record` and returns the value of an absent key.
+Reading never raises: it adds a problem to the `SchemaPath` and returns the value of an absent key.
 What the keys mean is up to `config`.
 """
 
@@ -11,7 +11,7 @@ import math
 from collections.abc import Collection, Iterator, Sequence
 
 from rules import quantity
-from rules.document.yaml import Entry, MappingNode, Node, Scalar, SequenceNode, is_null, join
+from rules.document.yaml import MappingEntry, MappingNode, Node, Scalar, SequenceNode, is_null, join
 from rules.errors import DurationError
 from rules.findings import Finding, State, in_file
 from rules.quoting import shorten
@@ -38,7 +38,7 @@ _PARENTS = {
 """Keys that are often written one level too high -> the key they belong below."""
 
 
-class Record:
+class SchemaPath:
     """Problems and positions of the values below one path of a file."""
 
     def __init__(self, file: str, path: str, problems: list[Finding]) -> None:
@@ -48,9 +48,9 @@ class Record:
         self.nodes: dict[str, Node] = {}
         """Path below `path` -> the value there."""
 
-    def below(self, path: str) -> Record:
+    def below(self, path: str) -> SchemaPath:
         """Return an empty record for the values below `path`, with the same list of problems."""
-        return Record(self.file, join(self.path, path), self.problems)
+        return SchemaPath(self.file, join(self.path, path), self.problems)
 
     def report(self, state: State, path: str, node: Node, message: str) -> None:
         """Add a problem at the position of `node`."""
@@ -70,7 +70,7 @@ class Fields:
     """A mapping with known keys; null and an absent key are the same."""
 
     def __init__(
-        self, record: Record, node: Node | None, path: str = "", *, known: Collection[str]
+        self, record: SchemaPath, node: Node | None, path: str = "", *, known: Collection[str]
     ) -> None:
         self.record = record
         self.path = path
@@ -173,7 +173,7 @@ class Fields:
         elif node is not None:
             self.error(key, f"must be a list, not {_kind(node)}")
 
-    def entries(self, key: str) -> Iterator[tuple[str, Entry]]:
+    def entries(self, key: str) -> Iterator[tuple[str, MappingEntry]]:
         """Yield path and entry of each key of a mapping with free keys, in the file's order."""
         path = join(self.path, key)
         for entry in _entries(self.record, self.get(key), path):
@@ -186,7 +186,7 @@ class Fields:
         self.record.report(State.FAILURE, join(self.path, key), self._values[key], message)
 
 
-def warn_of_type(record: Record, path: str, node: Scalar) -> None:
+def warn_of_type(record: SchemaPath, path: str, node: Scalar) -> None:
     """Warn of a scalar that is used as text, but is not text in YAML."""
     if node.tag in _TYPES:
         message = f"{node.value} is {_TYPES[node.tag]} in YAML and used as text: quote it"
@@ -197,7 +197,7 @@ def warn_of_type(record: Record, path: str, node: Scalar) -> None:
         record.report(State.WARNING, path, node, message)
 
 
-def _entries(record: Record, node: Node | None, path: str) -> Iterator[Entry]:
+def _entries(record: SchemaPath, node: Node | None, path: str) -> Iterator[MappingEntry]:
     if isinstance(node, MappingNode):
         for entry in node.entries.values():
             texts = [each for each in (entry.key, entry.value) if isinstance(each, Scalar)]

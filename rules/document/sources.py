@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rules import connection
-from rules.connection import Connection
+from rules.connection import PrometheusConnection
 from rules.document.schema import Fields
 from rules.document.where import Where, where_of
-from rules.document.yaml import Entry, MappingNode, Scalar, is_null
+from rules.document.yaml import MappingEntry, MappingNode, Scalar, is_null
 from rules.findings import State
 
 DEFAULT = "default"
@@ -26,7 +26,7 @@ SECRET_HEADERS = frozenset({"authorization", "proxy-authorization", "cookie"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PrometheusSource(Connection):
+class PrometheusSource(PrometheusConnection):
     """One entry of `sources`: a Prometheus with a name."""
 
     name: str
@@ -38,7 +38,7 @@ def parse(top: Fields) -> tuple[PrometheusSource, ...]:
     return tuple(_source(top, *each) for each in top.entries("sources"))
 
 
-def _source(top: Fields, path: str, entry: Entry) -> PrometheusSource:
+def _source(top: Fields, path: str, entry: MappingEntry) -> PrometheusSource:
     name = entry.key.text
     if name == DEFAULT:
         message = "the default source is that of --prometheus-url: choose another name"
@@ -54,7 +54,7 @@ def _source(top: Fields, path: str, entry: Entry) -> PrometheusSource:
     return source
 
 
-def _value(fields: Fields, name: str, entry: Entry) -> Any:
+def _value(fields: Fields, name: str, entry: MappingEntry) -> Any:
     """Return the value of one option, or its default."""
     key, option = key_of(name), connection.OPTIONS[name]
     match option.kind:
@@ -85,7 +85,7 @@ def _seconds(fields: Fields, key: str) -> float | None:
     return nanoseconds / 1e9 if nanoseconds else None
 
 
-def _url(fields: Fields, entry: Entry) -> str:
+def _url(fields: Fields, entry: MappingEntry) -> str:
     if fields.get("url") is None:
         if isinstance(entry.value, MappingNode) or is_null(entry.value):
             fields.record.report(

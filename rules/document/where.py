@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from rules.document import yaml
-from rules.document.schema import Record
+from rules.document.schema import SchemaPath
 from rules.document.yaml import Node, Scalar
 from rules.findings import Finding, Place, State, in_file
 
@@ -82,6 +82,6 @@ class Where:
         return self.problem(State.WARNING, path, message, offset=offset)
 
 
-def where_of(record: Record, node: Node) -> Where:
+def where_of(record: SchemaPath, node: Node) -> Where:
     """Return the position of `node`, which `record` describes."""
     return Where(file=record.file, path=record.path, nodes={"": node, **record.nodes})

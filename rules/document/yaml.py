@@ -86,7 +86,7 @@ class SequenceNode:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Entry:
+class MappingEntry:
     """A key of a mapping with its value."""
 
     key: Scalar
@@ -97,7 +97,7 @@ class Entry:
 class MappingNode:
     """A mapping in the order of the file, with its merge keys (`<<`) resolved."""
 
-    entries: Mapping[str, Entry]
+    entries: Mapping[str, MappingEntry]
     line: int
     column: int
 
@@ -265,12 +265,12 @@ class _Builder:
             value=value, tag=tag, style=style, source=source[start:], line=line, column=column
         )
 
-    def _entries(self, node: yaml.MappingNode, path: str) -> dict[str, Entry]:
+    def _entries(self, node: yaml.MappingNode, path: str) -> dict[str, MappingEntry]:
         """Return the entries in the order of the file; a later one overrides a merged one.
 
         Mappings under one key are combined, because yaml.v2 decodes them into the same struct.
         """
-        entries: dict[str, Entry] = {}
+        entries: dict[str, MappingEntry] = {}
         lines: dict[str, int] = {}
         for key_node, value_node in node.value:
             if key_node.tag == _MERGE:
@@ -289,7 +289,7 @@ class _Builder:
                 self.report(State.FAILURE, message, key.line, key.column, below)
             else:
                 lines[name] = key.line
-                _combine(entries, {name: Entry(key=key, value=value)})
+                _combine(entries, {name: MappingEntry(key=key, value=value)})
         return entries
 
     def _merged(self, node: yaml.Node, path: str) -> Iterator[MappingNode]:
@@ -308,14 +308,14 @@ def is_null(node: Node) -> bool:
     return isinstance(node, Scalar) and node.tag == "null"
 
 
-def _combine(entries: dict[str, Entry], more: Mapping[str, Entry]) -> None:
+def _combine(entries: dict[str, MappingEntry], more: Mapping[str, MappingEntry]) -> None:
     for name, entry in more.items():
         old, new = entries.get(name), entry.value
         if old and isinstance(old.value, MappingNode) and isinstance(new, MappingNode):
             combined = dict(old.value.entries)
             _combine(combined, new.entries)
             new = MappingNode(entries=combined, line=new.line, column=new.column)
-        entries[name] = Entry(key=entry.key, value=new)
+        entries[name] = MappingEntry(key=entry.key, value=new)
 
 
 def _children(node: yaml.Node) -> Iterator[yaml.Node]:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from rules.exporters import generations
-from rules.exporters.generations import Generation
+from rules.exporters.generations import ExporterGeneration
 from rules.findings import Finding, State
 from rules.quoting import counted
 
@@ -85,7 +85,7 @@ def on_nothing(
 
 
 def on_pods(
-    generation: Generation, labels: frozenset[str], *, podless: bool, idle: bool
+    generation: ExporterGeneration, labels: frozenset[str], *, podless: bool, idle: bool
 ) -> Iterator[Finding]:
     """Yield findings about series that name no pod.
 
@@ -124,7 +124,7 @@ def on_pods(
 
 
 def on_fields(
-    generation: Generation, names: frozenset[str], presets: Sequence[str]
+    generation: ExporterGeneration, names: frozenset[str], presets: Sequence[str]
 ) -> Iterator[Finding]:
     """Yield findings about series that the presets read and the exporter does not report."""
     if not generation.preset:
@@ -148,7 +148,7 @@ def on_fields(
 
 def _missing(
     code: str,
-    generation: Generation,
+    generation: ExporterGeneration,
     fields: Mapping[str, tuple[str, ...]],
     names: frozenset[str],
 ) -> Iterator[Finding]:
@@ -172,7 +172,7 @@ def _missing(
         )
 
 
-def _remedy(generation: Generation, *, several: bool) -> str:
+def _remedy(generation: ExporterGeneration, *, several: bool) -> str:
     """Return what to do about missing series without a remedy of their own."""
     these, them = ("these", "them") if several else ("this", "it")
     if generation.profiling:
@@ -184,7 +184,7 @@ def _remedy(generation: Generation, *, several: bool) -> str:
     )
 
 
-def _as_reported(generation: Generation, series: str, names: frozenset[str]) -> str:
+def _as_reported(generation: ExporterGeneration, series: str, names: frozenset[str]) -> str:
     """Return the name of a missing series in the release whose other series are there."""
     others = generation.other_names.get(series, ())
     return max((series, *others), key=lambda name: max(_common(name, each) for each in names))
@@ -197,7 +197,7 @@ def _common(one: str, other: str) -> int:
 
 
 def on_server(
-    generation: Generation, labels: frozenset[str], names: frozenset[str], *, replaced: bool
+    generation: ExporterGeneration, labels: frozenset[str], names: frozenset[str], *, replaced: bool
 ) -> Iterator[Finding]:
     """Yield findings about a model server or gateway.
 
@@ -257,7 +257,10 @@ def on_targets(targets: int, ports: int) -> Iterator[Finding]:
 
 
 def on_sharing(
-    generation: Generation, labels: frozenset[str], names: frozenset[str], presets: Sequence[str]
+    generation: ExporterGeneration,
+    labels: frozenset[str],
+    names: frozenset[str],
+    presets: Sequence[str],
 ) -> Iterator[Finding]:
     """Yield findings about GPUs that pods share: MIG, time-slicing and resource claims."""
     engine = generation.profiling.get("gr_engine_active", ())

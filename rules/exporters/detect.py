@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from rules.exporters import advice, generations
-from rules.exporters.generations import GENERATIONS, Generation
+from rules.exporters.generations import GENERATIONS, ExporterGeneration
 from rules.findings import Finding
 
 Scheme = Literal["exported", "own names", "honored", "direct", "scraped", "repeated"]
@@ -76,7 +76,7 @@ class Observations:
 class DetectedExporter:
     """An exporter, model server or gateway that Prometheus scrapes."""
 
-    generation: Generation
+    generation: ExporterGeneration
     release: str
     """Releases of the exporter that have these labels; may be empty."""
     schemes: tuple[Scheme, ...]
@@ -97,7 +97,7 @@ class DetectedExporter:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class Detection:
     """Result of a detection, the newest generation first."""
 
     exporters: tuple[DetectedExporter, ...]
@@ -132,7 +132,7 @@ class Report:
         return (*of_exporters, *(finding.sentence for finding in self.findings))
 
 
-def analyze(observations: Observations) -> Report:
+def analyze(observations: Observations) -> Detection:
     """Return the exporters and fitting presets. Without `up`, a `pod` counts as the workload's."""
     present = [each for each in GENERATIONS if _live(each, observations)]
     names = {each.name for each in present}
@@ -151,7 +151,7 @@ def analyze(observations: Observations) -> Report:
                 anything=observations.anything,
             )
         )
-    return Report(
+    return Detection(
         exporters=exporters,
         presets=tuple(sorted(fitting, key=_ORDER.index)),
         findings=findings,
@@ -159,7 +159,7 @@ def analyze(observations: Observations) -> Report:
 
 
 def absences(
-    report: Report, before: Mapping[str, float | None], now: float
+    report: Detection, before: Mapping[str, float | None], now: float
 ) -> Mapping[str, float | None]:
     """Return the presets to use, in order, each with the time since which it fits no series.
 
@@ -178,7 +178,7 @@ def absences(
     }
 
 
-def _names(generation: Generation, labels: Mapping[str, frozenset[str]]) -> frozenset[str]:
+def _names(generation: ExporterGeneration, labels: Mapping[str, frozenset[str]]) -> frozenset[str]:
     """Return the series of this generation; `labels` are those of each series."""
     return frozenset(
         name
@@ -188,7 +188,7 @@ def _names(generation: Generation, labels: Mapping[str, frozenset[str]]) -> froz
     )
 
 
-def _live(generation: Generation, observations: Observations) -> frozenset[str]:
+def _live(generation: ExporterGeneration, observations: Observations) -> frozenset[str]:
     """Return the live series of this generation."""
     names = _names(generation, observations.live)
     if generation.matcher:
@@ -198,7 +198,7 @@ def _live(generation: Generation, observations: Observations) -> frozenset[str]:
     return names
 
 
-def _detected(generation: Generation, observations: Observations) -> DetectedExporter:
+def _detected(generation: ExporterGeneration, observations: Observations) -> DetectedExporter:
     names = _live(generation, observations)
     labels = _labels(names, observations.live)
     schemes = _schemes(
@@ -235,7 +235,7 @@ def _detected(generation: Generation, observations: Observations) -> DetectedExp
     )
 
 
-def _server(generation: Generation, observations: Observations) -> DetectedExporter:
+def _server(generation: ExporterGeneration, observations: Observations) -> DetectedExporter:
     live = _live(generation, observations)
     names = live | {
         series for series, others in generation.other_names.items() if not live.isdisjoint(others)
@@ -266,7 +266,7 @@ def _server(generation: Generation, observations: Observations) -> DetectedExpor
 
 
 def _server_schemes(
-    generation: Generation, labels: frozenset[str], honored: frozenset[str]
+    generation: ExporterGeneration, labels: frozenset[str], honored: frozenset[str]
 ) -> Iterator[Scheme]:
     """Yield how the series of a server name its pods; those of a gateway are of no pod."""
     if "pod" in labels and not generation.external:
@@ -291,7 +291,7 @@ def _schemes(
 
 
 def _recent_schemes(
-    generation: Generation, observations: Observations, labels: frozenset[str]
+    generation: ExporterGeneration, observations: Observations, labels: frozenset[str]
 ) -> tuple[Scheme, ...]:
     """Return how series named pods in the last hours; `labels` are those of live series."""
     names = _names(generation, observations.indexed)
@@ -306,7 +306,7 @@ def _recent_schemes(
 
 
 def _presets(
-    generation: Generation,
+    generation: ExporterGeneration,
     names: frozenset[str],
     labels: frozenset[str],
     schemes: tuple[Scheme, ...],
@@ -331,7 +331,7 @@ def _presets(
 
 
 def _metrics(
-    generation: Generation, names: frozenset[str], presets: tuple[str, ...]
+    generation: ExporterGeneration, names: frozenset[str], presets: tuple[str, ...]
 ) -> Iterator[str]:
     for metric, needed in generation.fields.items():
         if names.issuperset(needed) and set(presets) - {generations.PROFILING}:
@@ -341,7 +341,7 @@ def _metrics(
             yield metric
 
 
-def _release(generation: Generation, labels: frozenset[str]) -> str:
+def _release(generation: ExporterGeneration, labels: frozenset[str]) -> str:
     """Return the releases of dcgm-exporter that have these labels."""
     if generation.name != "dcgm":
         return ""

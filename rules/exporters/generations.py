@@ -36,7 +36,7 @@ _NODE_LABEL = re.compile(r"^ +(\w+): \{resource: node\}$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Generation:
+class ExporterGeneration:
     """Exporters, model servers or gateways, and releases with the same series names."""
 
     name: str
@@ -154,7 +154,7 @@ def _generation(
     reads: Mapping[str, Sequence[str]] | None = None,
     old_names: Collection[str] = (),
     **entry: Any,
-) -> Generation:
+) -> ExporterGeneration:
     """Return what an entry of the YAML describes.
 
     `series` and `profiling` are patterns for the series of `preset` and PROFILING that it has.
@@ -176,7 +176,7 @@ def _generation(
     entry["other_series"] = tuple(entry.get("other_series", ()))
     if not preset and "repeats" not in entry:
         entry.setdefault("advice", _WRITE_RULES)
-    return Generation(
+    return ExporterGeneration(
         preset=preset,
         fields={metric: names[0] for metric, names in fields.items()},
         profiling={metric: names[0] for metric, names in _fields(PROFILING, profiling).items()},
@@ -186,7 +186,7 @@ def _generation(
     )
 
 
-def _load() -> Iterator[Generation]:
+def _load() -> Iterator[ExporterGeneration]:
     unread = importlib.resources.files(__package__) / "unread.yaml"
     texts = {name: presets.exporters(name) for name in presets.names()}
     texts[""] = unread.read_text(encoding="utf-8")

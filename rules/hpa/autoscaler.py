@@ -52,7 +52,7 @@ class Reference:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Metric:
+class MetricSpec:
     """One entry of `spec.metrics`."""
 
     type: MetricType
@@ -107,7 +107,7 @@ class Autoscaler:
     target: Reference
     minimum: int
     maximum: int
-    metrics: tuple[Metric, ...]
+    metrics: tuple[MetricSpec, ...]
     up: ScalingRules | None
     """None without `spec.behavior`; then `down` is None, too."""
     down: ScalingRules | None
@@ -262,7 +262,7 @@ def _quantities(document: Document | None) -> dict[str, int]:
     return {name: quantity.milli_value(str(each)) for name, each in (document or {}).items()}
 
 
-def metric(document: Document) -> Metric:
+def metric(document: Document) -> MetricSpec:
     """Read one entry of `spec.metrics`."""
     kind: MetricType = document["type"]
     if kind not in get_args(MetricType):
@@ -278,7 +278,7 @@ def metric(document: Document) -> Metric:
     identifier = source.get("metric") or {"name": source.get("name")}
     described, container = source.get("describedObject"), source.get("container", "")
     _check_texts(identifier["name"], container)
-    return Metric(
+    return MetricSpec(
         type=kind,
         name=identifier["name"],
         selector=str(selectors.of_object(identifier.get("selector"))),

@@ -10,7 +10,7 @@ from rules.findings import Finding, State, failure, ok, skipped, warning
 from rules.hpa import proposal, reading, units
 from rules.hpa.autoscaler import Autoscaler
 from rules.hpa.proposal import Proposal
-from rules.hpa.reading import Observation, Reply, Request
+from rules.hpa.reading import ApiReply, ApiRequest, Observation
 from rules.metrics_apis import USAGE
 from rules.query import nature
 from rules.quoting import counted
@@ -47,7 +47,7 @@ def findings(observation: Observation, see: str) -> Iterator[Finding]:
             yield ok(name, f"the HPA controller adds up {len(proposed.items)} items")
 
 
-def judge(name: str, request: Request, reply: Reply, see: str) -> Finding | None:
+def judge(name: str, request: ApiRequest, reply: ApiReply, see: str) -> Finding | None:
     """Return why a metric has no value, or not for all objects; None if it has.
 
     `see` is what to do if the API server answers instead of the adapter.

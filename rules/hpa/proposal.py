@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rules.hpa.autoscaler import Metric, Pod, Scale
+from rules.hpa.autoscaler import MetricSpec, Pod, Scale
 from rules.quantity import wrapped
 
 CPU_INITIALIZATION = 300.0
@@ -53,7 +53,7 @@ class Groups:
 class Proposal:
     """What one metric proposes, and how it was computed."""
 
-    metric: Metric
+    metric: MetricSpec
     replicas: int | None
     """None if the metric could not be computed: see `error`. Below 0 for a negative value, and as
     the controller's 32 bits overflow."""
@@ -79,13 +79,13 @@ class Proposal:
     """What to do about the error, if that is known."""
 
 
-def failed(metric: Metric, error: str, *, cure: str = "") -> Proposal:
+def failed(metric: MetricSpec, error: str, *, cure: str = "") -> Proposal:
     """Return the proposal of a metric that could not be read."""
     return Proposal(metric=metric, replicas=None, error=error, cure=cure)
 
 
 def of_pods(
-    metric: Metric,
+    metric: MetricSpec,
     values: Mapping[str, PodValue],
     pods: Sequence[Pod],
     *,
@@ -142,7 +142,7 @@ def of_pods(
 
 
 def of_value(
-    metric: Metric,
+    metric: MetricSpec,
     value: int,
     pods: Sequence[Pod],
     scale: Scale,
@@ -173,7 +173,7 @@ def of_value(
     return Proposal(metric=metric, replicas=replicas, current=value, ratio=ratio, ready=ready)
 
 
-def total(metric: Metric, values: Iterable[int]) -> int:
+def total(metric: MetricSpec, values: Iterable[int]) -> int:
     """Return the sum of the values of an external metric, in 64 bits as the controller has it.
 
     For an AverageValue, it takes a sum below 0 for an overflow, and uses the largest number.
@@ -188,7 +188,7 @@ def total(metric: Metric, values: Iterable[int]) -> int:
 
 
 def _of_average(
-    metric: Metric, value: int, replicas: int, tolerances: tuple[float, float]
+    metric: MetricSpec, value: int, replicas: int, tolerances: tuple[float, float]
 ) -> Proposal:
     """`replicas` is the `status.replicas` of the scale, by which the value is divided."""
     ratio = _ratio(value, float(metric.value) * float(replicas))
@@ -246,7 +246,7 @@ _Usage = Callable[[Mapping[str, int]], tuple[float, int]]
 """Values by pod -> ratio, and the value that the status of the HPA shows."""
 
 
-def _usage(metric: Metric, pods: Sequence[Pod]) -> _Usage:
+def _usage(metric: MetricSpec, pods: Sequence[Pod]) -> _Usage:
     """Return how the values of pods become a ratio. Raises ValueError as the controller."""
     if metric.target != "Utilization":
 
@@ -269,7 +269,7 @@ def _usage(metric: Metric, pods: Sequence[Pod]) -> _Usage:
     return utilization
 
 
-def _at_target(metric: Metric, pods: Sequence[Pod]) -> Callable[[str], int]:
+def _at_target(metric: MetricSpec, pods: Sequence[Pod]) -> Callable[[str], int]:
     """Return the value that a pod without one counts as before a scale-down."""
     if metric.target != "Utilization":
         return lambda _: metric.value
@@ -277,7 +277,7 @@ def _at_target(metric: Metric, pods: Sequence[Pod]) -> Callable[[str], int]:
     return lambda name: requests[name] * percent // 100
 
 
-def _requests(metric: Metric, pods: Sequence[Pod]) -> dict[str, int]:
+def _requests(metric: MetricSpec, pods: Sequence[Pod]) -> dict[str, int]:
     """Return the request of each pod, or of the container. Raises ValueError if one is missing."""
     requests = {}
     for pod in pods:

@@ -15,7 +15,7 @@ from urllib.parse import quote
 from rules import metrics_apis, quantity
 from rules.errors import DurationError, QuantityError, UnreadableError
 from rules.hpa import autoscaler, decision, proposal
-from rules.hpa.autoscaler import Autoscaler, Document, Metric, Pod, Reference, Scale
+from rules.hpa.autoscaler import Autoscaler, Document, MetricSpec, Pod, Reference, Scale
 from rules.hpa.proposal import PodValue, Proposal
 from rules.kinds import GroupResource
 from rules.metrics_apis import ALL_OBJECTS, CUSTOM, USAGE
@@ -33,7 +33,7 @@ _EMPTY = "no metrics returned from {} metrics API"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class ApiRequest:
     """A GET request to the API server."""
 
     path: str
@@ -41,7 +41,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reply:
+class ApiReply:
     """Reply of the API server to a request."""
 
     document: Document = field(default_factory=dict)
@@ -59,7 +59,7 @@ class Reply:
         return self.status != 200
 
 
-Steps = Generator[Request, Reply, T]
+Steps = Generator[ApiRequest, ApiReply, T]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,9 +71,9 @@ class Observation:
     pods: tuple[Pod, ...]
     proposals: tuple[Proposal, ...]
     """One for each metric; empty if the controller does not read metrics now."""
-    requests: tuple[Request | None, ...]
+    requests: tuple[ApiRequest | None, ...]
     """How each metric was requested; None if that could not be determined."""
-    replies: tuple[Reply, ...]
+    replies: tuple[ApiReply, ...]
     """What each request was answered; empty without a request."""
     blocked: str
     """Why the controller does not scale whatever the metrics are; empty if it does."""
@@ -106,7 +106,7 @@ def observe(document: Document, now: Callable[[], float]) -> Steps[Observation]:
         listed = yield from get(path, labelSelector=scale.selector)
         pods = tuple(map(autoscaler.pod, listed["items"] or ()))
     blocked = _blocked(hpa, scale)
-    requests, replies, proposals = list[Request | None](), list[Reply](), list[Proposal]()
+    requests, replies, proposals = list[ApiRequest | None](), list[ApiReply](), list[Proposal]()
     if not blocked and decision.needs_metrics(hpa, scale.spec):
         for metric in hpa.metrics:
             request, reply, proposed = yield from _propose(hpa, scale, pods, metric, now)
@@ -124,13 +124,13 @@ def observe(document: Document, now: Callable[[], float]) -> Steps[Observation]:
     )
 
 
-def requests(hpa: Autoscaler) -> Steps[tuple[Request | UnreadableError, ...]]:
+def requests(hpa: Autoscaler) -> Steps[tuple[ApiRequest | UnreadableError, ...]]:
     """Return how the controller requests each metric, or why it cannot; reads no pods.
 
     Raises UnreadableError if the scale of the target cannot be read.
     """
     scale = yield from _scale(hpa)
-    found: list[Request | UnreadableError] = []
+    found: list[ApiRequest | UnreadableError] = []
     for metric in hpa.metrics:
         try:
             found.append((yield from _request(hpa, scale, metric)))
@@ -163,13 +163,13 @@ def _propose(
     hpa: Autoscaler,
     scale: Scale,
     pods: Sequence[Pod],
-    metric: Metric,
+    metric: MetricSpec,
     now: Callable[[], float],
-) -> Steps[tuple[Request | None, Reply, Proposal]]:
+) -> Steps[tuple[ApiRequest | None, ApiReply, Proposal]]:
     try:
         request = yield from _request(hpa, scale, metric)
     except UnreadableError as error:
-        return None, Reply(), proposal.failed(metric, str(error), cure=error.cure)
+        return None, ApiReply(), proposal.failed(metric, str(error), cure=error.cure)
     reply = yield request
     if not reply.failed:
         return request, reply, _proposal(hpa, scale, pods, metric, reply, now)
@@ -182,8 +182,8 @@ def _proposal(
     hpa: Autoscaler,
     scale: Scale,
     pods: Sequence[Pod],
-    metric: Metric,
-    reply: Reply,
+    metric: MetricSpec,
+    reply: ApiReply,
     now: Callable[[], float],
 ) -> Proposal:
     tolerances, items = hpa.tolerances, reply.document.get("items") or ()
@@ -222,7 +222,7 @@ def _proposal(
         return proposal.failed(metric, f"the reply is not a list of values: {error!r}")
 
 
-def _request(hpa: Autoscaler, scale: Scale, metric: Metric) -> Steps[Request]:
+def _request(hpa: Autoscaler, scale: Scale, metric: MetricSpec) -> Steps[ApiRequest]:
     """Return the request for a metric, as the controller sends it. Raises UnreadableError."""
     served = (yield from version()) if metric.type in {"Pods", "Object"} else ""
     described = object_of(metric)
@@ -232,15 +232,15 @@ def _request(hpa: Autoscaler, scale: Scale, metric: Metric) -> Steps[Request]:
     )
 
 
-def object_of(metric: Metric) -> Reference | None:
+def object_of(metric: MetricSpec) -> Reference | None:
     """Return the object of an Object metric whose resource the path needs; None without one."""
     described = metric.described if metric.type == "Object" else None
     return None if described is None or _is_namespace(described) else described
 
 
 def request_for(
-    metric: Metric, namespace: str, *, pods: str, resource: str = "", version: str = ""
-) -> Request:
+    metric: MetricSpec, namespace: str, *, pods: str, resource: str = "", version: str = ""
+) -> ApiRequest:
     """Return the request that the controller sends for a metric of an HPA in `namespace`.
 
     `pods` is the selector of the pods of the target. `resource` is that of `object_of`, as paths
@@ -248,11 +248,11 @@ def request_for(
     default.
     """
     if metric.type in {"Resource", "ContainerResource"}:
-        return Request(path=metrics_apis.pod_usage(namespace), params={"labelSelector": pods})
+        return ApiRequest(path=metrics_apis.pod_usage(namespace), params={"labelSelector": pods})
     if metric.type == "External":
         # The RESTMapper of client-go lower-cases the name.
         path = metrics_apis.external_metric(metric.name.lower(), namespace)
-        return Request(path=path, params=_given(labelSelector=metric.selector))
+        return ApiRequest(path=path, params=_given(labelSelector=metric.selector))
     params = _given(metricLabelSelector=metric.selector)
     if metric.type == "Pods":
         name, within, resource = ALL_OBJECTS, namespace, "pods"
@@ -265,7 +265,7 @@ def request_for(
     path = metrics_apis.custom_metric(
         metric.name, resource, name, namespace=within, version=version
     )
-    return Request(path=path, params=params)
+    return ApiRequest(path=path, params=params)
 
 
 def _is_namespace(reference: Reference) -> bool:
@@ -292,7 +292,7 @@ def version() -> Steps[str]:
 
     Raises UnreadableError.
     """
-    reply = yield Request(path=f"/apis/{CUSTOM.name}")
+    reply = yield ApiRequest(path=f"/apis/{CUSTOM.name}")
     if reply.failed:
         if reply.status == 404:
             raise UnreadableError(f"no custom metrics API ({CUSTOM.name}) registered", status=404)
@@ -325,7 +325,7 @@ def _root(api_version: str) -> str:
 
 def get(path: str, **params: str) -> Steps[Document]:
     """Return the document at a path. Raises UnreadableError."""
-    reply = yield Request(path=path, params=params)
+    reply = yield ApiRequest(path=path, params=params)
     if reply.failed:
         raise UnreadableError(reply.message, status=reply.status)
     return reply.document
@@ -338,7 +338,7 @@ def _of_pods(items: Sequence[Document]) -> dict[str, PodValue]:
     }
 
 
-def _usage(items: Sequence[Document], metric: Metric) -> dict[str, PodValue]:
+def _usage(items: Sequence[Document], metric: MetricSpec) -> dict[str, PodValue]:
     """Return the usage of each pod, or of one container of it; pods without all of it are left out.
 
     Older releases do not use the metric at all if a pod lacks the container.

@@ -16,7 +16,7 @@ from typing import Any
 
 from rules.errors import UnreadableError
 from rules.hpa import autoscaler, decision, proposal, units
-from rules.hpa.autoscaler import Autoscaler, Metric, Pod, Scale, ScalingRules
+from rules.hpa.autoscaler import Autoscaler, MetricSpec, Pod, Scale, ScalingRules
 from rules.hpa.decision import History
 from rules.hpa.proposal import PodValue, Proposal
 
@@ -32,7 +32,7 @@ _PER_POD = ("Pods", "Resource", "ContainerResource")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class MetricReading:
     """What the controller read of one metric at one sync."""
 
     milli: int | None
@@ -57,7 +57,7 @@ class Sync:
 
     time: float
     """Unix seconds."""
-    readings: tuple[Reading, ...]
+    readings: tuple[MetricReading, ...]
     """Of each metric."""
     replicas: int | None
     """`spec.replicas` of the target; None if they are not known."""
@@ -292,7 +292,7 @@ class _Tally:
         self._replicas: list[int] = []
         self._above = self._saturated = self._modelled = 0
 
-    def add(self, replicas: int, readings: Sequence[Reading], *, model: bool) -> None:
+    def add(self, replicas: int, readings: Sequence[MetricReading], *, model: bool) -> None:
         """Add a sync: the replicas before it, and what was read of each metric."""
         self._replicas.append(replicas)
         self._modelled += model
@@ -328,26 +328,28 @@ class _Tally:
 
 def _modelled(
     hpa: Autoscaler, totals: Sequence[bool], sync: Sync, current: int, started: int
-) -> Iterator[Reading]:
+) -> Iterator[MetricReading]:
     """Yield what would have been read with `current` replicas, of which some have started."""
     for metric, total, reading in zip(hpa.metrics, totals, sync.readings, strict=True):
         if reading.milli is None or total:
             yield reading
         elif not started:
-            yield Reading(milli=None)
+            yield MetricReading(milli=None)
         else:
             per_pod = metric.type in _PER_POD
             before = 1 if per_pod else sync.ready or sync.replicas or 1
             share, ceiling = reading.milli * before / started, units.ceiling(metric.name)
             milli = int(share if ceiling is None else min(share, 1000 * ceiling))
             if per_pod:
-                yield Reading(milli=milli * started, counted=started, missing=current - started)
+                yield MetricReading(
+                    milli=milli * started, counted=started, missing=current - started
+                )
             else:
-                yield Reading(milli=milli)
+                yield MetricReading(milli=milli)
 
 
 def _proposals(
-    hpa: Autoscaler, readings: Sequence[Reading], current: int, sync: Sync
+    hpa: Autoscaler, readings: Sequence[MetricReading], current: int, sync: Sync
 ) -> list[Proposal]:
     """Return what each metric proposes, with the pods of `sync`."""
     scale = Scale(spec=current, status=sync.present, selector="")
@@ -358,7 +360,7 @@ def _proposals(
 
 
 def _proposal(
-    hpa: Autoscaler, metric: Metric, reading: Reading, scale: Scale, sync: Sync
+    hpa: Autoscaler, metric: MetricSpec, reading: MetricReading, scale: Scale, sync: Sync
 ) -> Proposal:
     if reading.milli is None:
         return proposal.failed(metric, "no value")
@@ -379,7 +381,7 @@ def _proposal(
     )
 
 
-def is_load(metric: Metric, workloads: str | None = None) -> bool:
+def is_load(metric: MetricSpec, workloads: str | None = None) -> bool:
     """Return whether the metric is the load of all pods together.
 
     `workloads` says how a metric of a workload is computed from its pods, if it is.

@@ -11,7 +11,7 @@ from rules.hpa.autoscaler import Document, ScalingRules
 from rules.hpa.decision import Decision
 from rules.hpa.judgement import UNBLOCK, advice, doubt_of, last_failure
 from rules.hpa.proposal import Proposal
-from rules.hpa.reading import Observation, Request
+from rules.hpa.reading import ApiRequest, Observation
 from rules.metrics_apis import CUSTOM, EXTERNAL
 from rules.quoting import counted
 
@@ -134,7 +134,7 @@ def _hint(observation: Observation, failed: Proposal) -> str:
     return ""
 
 
-def explains(request: Request) -> bool:
+def explains(request: ApiRequest) -> bool:
     """Return whether the adapter can explain a metric: it serves custom and external metrics."""
     return any(each.has(request.path) for each in (CUSTOM, EXTERNAL))
 

@@ -9,7 +9,7 @@ import re
 
 from rules import quantity
 from rules.findings import Finding, warning
-from rules.hpa.autoscaler import Metric
+from rules.hpa.autoscaler import MetricSpec
 from rules.query.nature import PERCENT, SHARE
 
 _SHARE_OR_PERCENT = re.compile(r".*utili[sz]ation.*")
@@ -54,7 +54,7 @@ def doubt_of_target(name: str, value: int, *, external: bool) -> Finding | None:
     return None
 
 
-def doubt(metric: Metric, value: int, ratio: float) -> Finding | None:
+def doubt(metric: MetricSpec, value: int, ratio: float) -> Finding | None:
     """Return why the target of a metric and its value have different units; None if they have not.
 
     `ratio` is the value divided by the target.

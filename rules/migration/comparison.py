@@ -8,14 +8,14 @@ from rules import quantity
 from rules.errors import QuantityError
 from rules.findings import Finding, State
 from rules.hpa.autoscaler import TOLERANCE, Document
-from rules.hpa.reading import Reply
+from rules.hpa.reading import ApiReply
 from rules.migration.notes import number
 from rules.quoting import shorten
 
 _MESSAGE = 300
 
 
-def differences(original: Reply, ours: Reply) -> Iterator[Finding]:
+def differences(original: ApiReply, ours: ApiReply) -> Iterator[Finding]:
     """Yield the differences between the answers; timestamps and messages may differ.
 
     Values so close that an HPA decides the same by default are a warning, others a failure.
@@ -26,7 +26,7 @@ def differences(original: Reply, ours: Reply) -> Iterator[Finding]:
         yield _finding(f"an answer is no list of values: {error}")
 
 
-def _differences(original: Reply, ours: Reply) -> Iterator[Finding]:
+def _differences(original: ApiReply, ours: ApiReply) -> Iterator[Finding]:
     before, now = _values(original), _values(ours)
     if not original.failed and not ours.failed:
         yield from _of_values(before, now)
@@ -49,7 +49,7 @@ def _of_values(original: Mapping[str, int], ours: Mapping[str, int]) -> Iterator
             yield _finding(text, matters=abs(now - before) > TOLERANCE * abs(before))
 
 
-def _values(reply: Reply) -> dict[str, int]:
+def _values(reply: ApiReply) -> dict[str, int]:
     """Return the values in thousandths by object, or by labels for an external metric."""
     items = () if reply.failed else reply.document["items"] or ()
     return {_key(each): quantity.milli_value(each["value"]) for each in items}
@@ -66,7 +66,7 @@ def _finding(text: str, *, matters: bool = True) -> Finding:
     return Finding(state=State.FAILURE if matters else State.WARNING, fact=text)
 
 
-def _shown(reply: Reply, values: Mapping[str, int]) -> str:
+def _shown(reply: ApiReply, values: Mapping[str, int]) -> str:
     if reply.failed:
         return f"{reply.status or 'no answer'} ({shorten(reply.message, _MESSAGE)})"
     return f"{len(values)} values"

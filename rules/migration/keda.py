@@ -85,7 +85,7 @@ _TYPES = frozenset(_ALL_TYPES.split())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Server:
+class QueryServer:
     """Where, and with which parameters and headers, queries are sent."""
 
     url: str
@@ -101,10 +101,10 @@ class Server:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Prometheus:
+class PrometheusTrigger:
     """A trigger of type prometheus."""
 
-    server: Server
+    server: QueryServer
     query: str
     type: str
     """AverageValue or Value."""
@@ -120,7 +120,7 @@ class Prometheus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Resource:
+class ResourceTrigger:
     """A trigger of type cpu or memory."""
 
     resource: str
@@ -137,7 +137,7 @@ class Other:
     type: str
 
 
-Trigger = Prometheus | Resource | Other
+Trigger = PrometheusTrigger | ResourceTrigger | Other
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -314,7 +314,7 @@ def _scaled_object(top: _Reader) -> ScaledObject:
     parsed = [_trigger(each) for each in triggers]
     has_formula = bool(advanced.below("scalingModifiers").node.entries)
     target = _target(top, spec.below("scaleTargetRef"))
-    only_resources = bool(parsed) and all(isinstance(each, Resource) for each in parsed)
+    only_resources = bool(parsed) and all(isinstance(each, ResourceTrigger) for each in parsed)
     if only_resources and not minimum and target["kind"] in _CHECKED:
         message = "cpu and memory alone do not scale to zero: it must be 1 or more"
         spec.refuse("minReplicaCount", message)
@@ -448,7 +448,7 @@ def _trigger(found: _Reader) -> Trigger:
     return Other(type=kind)
 
 
-def _prometheus(found: _Reader, metadata: _Reader) -> Prometheus:
+def _prometheus(found: _Reader, metadata: _Reader) -> PrometheusTrigger:
     kind = found.text("metricType") or "AverageValue"
     if kind not in ("AverageValue", "Value"):
         message = f"{kind} is not a type of an external metric: write AverageValue or Value"
@@ -465,7 +465,7 @@ def _prometheus(found: _Reader, metadata: _Reader) -> Prometheus:
     if sum(each in _ONE_OF_MODES for each in modes) > 1:
         metadata.refuse("authModes", "must have only one of bearer, basic and oauth")
     _check_timeout(metadata)
-    return Prometheus(
+    return PrometheusTrigger(
         server=_server(metadata),
         query=metadata.require("query"),
         type=kind,
@@ -477,11 +477,11 @@ def _prometheus(found: _Reader, metadata: _Reader) -> Prometheus:
     )
 
 
-def _server(metadata: _Reader) -> Server:
+def _server(metadata: _Reader) -> QueryServer:
     parameters = [f"{quote_plus(k)}={quote_plus(v)}" for k, v in metadata.pairs("queryParameters")]
     if namespace := metadata.text("namespace").strip():
         parameters.insert(0, f"namespace={namespace}")
-    return Server(
+    return QueryServer(
         url=metadata.require("serverAddress").rstrip("/"),
         parameters="&".join(parameters),
         headers=tuple(sorted(metadata.pairs("customHeaders"))),
@@ -499,7 +499,7 @@ def _check_timeout(metadata: _Reader) -> None:
         metadata.refuse("timeout", f"{text} must be a duration, or milliseconds, of 0 or more")
 
 
-def _resource(found: _Reader, metadata: _Reader, resource: str) -> Resource:
+def _resource(found: _Reader, metadata: _Reader, resource: str) -> ResourceTrigger:
     if metadata.text("type").strip():
         found.refuse("", "metadata.type is refused since 2.18: write metricType beside type")
     value = metadata.require("value")
@@ -514,7 +514,7 @@ def _resource(found: _Reader, metadata: _Reader, resource: str) -> Resource:
     elif kind or not metadata.text("type").strip():
         found.refuse("metricType" if kind else "", "metricType must be Utilization or AverageValue")
     container = metadata.text("containerName").strip()
-    return Resource(resource=resource, container=container, target=target)
+    return ResourceTrigger(resource=resource, container=container, target=target)
 
 
 def _milli(text: str) -> int | None:

@@ -37,7 +37,7 @@ _QUANTILES = frozenset(("histogram_quantile", "histogram_fraction"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Query:
+class QueryFacts:
     """What is known of a query from its text."""
 
     kind: Kind
@@ -53,15 +53,15 @@ class Query:
     """Name of a series that it reads; empty if it names none."""
 
 
-def analyze(text: str) -> Query:
+def analyze(text: str) -> QueryFacts:
     """Return what the text of a query shows."""
     try:
         tree = promql.parse(text)
     except PlanError as error:
-        return Query(kind="unknown", problem=str(error))
+        return QueryFacts(kind="unknown", problem=str(error))
     every = list(walk(tree))
     names = (each.name for each in every if isinstance(each, VectorSelector) and each.name)
-    return Query(
+    return QueryFacts(
         kind=_kind(tree),
         is_single=_count(tree) != "many",
         nature=nature.of_tree(tree),

@@ -16,7 +16,7 @@ from rules.document.yaml import MappingNode
 from rules.errors import ConfigError
 from rules.findings import Finding, State, in_file
 from rules.migration import keda, lines, servers, triggers
-from rules.migration.keda import ANNOTATIONS, BEHAVIOR, CONFIG, Prometheus, ScaledObject
+from rules.migration.keda import ANNOTATIONS, BEHAVIOR, CONFIG, PrometheusTrigger, ScaledObject
 from rules.migration.notes import Line, Path, differs, left_out, same
 from rules.migration.servers import Servers
 
@@ -70,7 +70,7 @@ def convert(
         each.server
         for _, found in objects
         for each in found.triggers
-        if isinstance(each, Prometheus) and not servers.problem_of(each.server)
+        if isinstance(each, PrometheusTrigger) and not servers.problem_of(each.server)
     )
     for manifest, found in objects:
         said, metrics = _converted(manifest.node, found, known)
@@ -184,7 +184,7 @@ def _hpa(found: ScaledObject, name: str, metrics: Sequence[dict[str, Any]]) -> d
 
 def _converted(
     document: MappingNode, found: ScaledObject, known: Servers
-) -> tuple[list[Line], list[triggers.Metric]]:
+) -> tuple[list[Line], list[triggers.MigratedMetric]]:
     """Return at least one line for each key, and the metric of each trigger."""
     stays_up = _why_never_zero(found)
     is_always_active = bool(stays_up) and found.idle is None
@@ -216,9 +216,11 @@ def _why_never_zero(found: ScaledObject) -> str:
         return f"minReplicas {found.minimum}"
     if found.is_annotated(keda.FORCE_ACTIVATION):
         return "minReplicas 1: force-activation keeps KEDA above zero"
-    if all(isinstance(each, keda.Resource) for each in found.triggers):
+    if all(isinstance(each, keda.ResourceTrigger) for each in found.triggers):
         return "minReplicas 1: cpu and memory alone keep KEDA above zero"
-    activations = (each.activation for each in found.triggers if isinstance(each, Prometheus))
+    activations = (
+        each.activation for each in found.triggers if isinstance(each, PrometheusTrigger)
+    )
     if (lowest := min(activations, default=0)) < 0:
         return f"minReplicas 1: KEDA is above zero while a value is above {lowest:g}"
     return ""

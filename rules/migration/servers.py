@@ -11,12 +11,12 @@ from urllib.parse import urlsplit
 from rules import connection
 from rules.document.sources import DEFAULT, SECRET_HEADERS
 from rules.migration import overlay
-from rules.migration.keda import Server
+from rules.migration.keda import QueryServer
 
 _HEADER = "--prometheus-header="
 
 
-def problem_of(server: Server) -> tuple[str, str] | None:
+def problem_of(server: QueryServer) -> tuple[str, str] | None:
     """Return the key for which no query of KEDA succeeds, and why; None if queries may succeed."""
     if "?" in server.url or "#" in server.url:
         return "serverAddress", "must not have a query string: use queryParameters"
@@ -34,11 +34,11 @@ def problem_of(server: Server) -> tuple[str, str] | None:
     return None
 
 
-def without_secrets(server: Server) -> Server:
+def without_secrets(server: QueryServer) -> QueryServer:
     """Return the server without a user in its URL, and without headers that are secret."""
     url = urlsplit(server.url)
     headers = (each for each in server.headers if each[0].lower() not in SECRET_HEADERS)
-    return Server(
+    return QueryServer(
         url=url._replace(netloc=url.netloc.rpartition("@")[2]).geturl(),
         parameters=server.parameters,
         headers=tuple(headers),
@@ -50,7 +50,7 @@ class Servers:
 
     def __init__(self, values: dict[str, Any], *, is_installed: bool) -> None:
         self._values = values
-        self._names: dict[Server, str] = {}
+        self._names: dict[QueryServer, str] = {}
         if is_installed:
             arguments = map(str, values.get("extraArguments") or ())
             headers = (each.removeprefix(_HEADER) for each in arguments if each.startswith(_HEADER))
@@ -61,7 +61,7 @@ class Servers:
             headers_of = (known.get("headers") or {}).items()
             self._names.setdefault(_server(str(known.get("url") or ""), headers_of), name)
 
-    def add(self, servers: Iterable[Server]) -> None:
+    def add(self, servers: Iterable[QueryServer]) -> None:
         """Give each server a name; the most frequent one is the default, unless there is one."""
         counts = Counter(map(without_secrets, servers))
         for server, _ in counts.most_common():
@@ -81,11 +81,11 @@ class Servers:
             rules = self._values.setdefault("rules", {})
             rules["sources"] = {**(rules.get("sources") or {}), self._names[server]: source}
 
-    def name_of(self, server: Server) -> str:
+    def name_of(self, server: QueryServer) -> str:
         """Return the name of a server that was added."""
         return self._names[without_secrets(server)]
 
-    def _new_name(self, server: Server) -> str:
+    def _new_name(self, server: QueryServer) -> str:
         """Return a name of the host, the parameters and the headers, which no source has yet."""
         host = urlsplit(server.url).hostname or ""
         parts = [host, *re.findall(r"=([^&]*)", server.parameters), *dict(server.headers).values()]
@@ -97,7 +97,9 @@ class Servers:
         return name
 
 
-def _server(address: str, headers: Iterable[tuple[str, Any]]) -> Server:
+def _server(address: str, headers: Iterable[tuple[str, Any]]) -> QueryServer:
     url, _, parameters = address.partition("?")
     pairs = sorted((name, str(value)) for name, value in headers)
-    return without_secrets(Server(url=url.rstrip("/"), parameters=parameters, headers=tuple(pairs)))
+    return without_secrets(
+        QueryServer(url=url.rstrip("/"), parameters=parameters, headers=tuple(pairs))
+    )

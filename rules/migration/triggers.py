@@ -9,7 +9,7 @@ from typing import Any
 from rules import quantity
 from rules.document.sources import DEFAULT
 from rules.migration import keda, queries, servers
-from rules.migration.keda import Prometheus, Trigger
+from rules.migration.keda import PrometheusTrigger, Trigger
 from rules.migration.lines import METADATA
 from rules.migration.notes import Line, Path, differs, left_out, same
 from rules.migration.servers import Servers
@@ -35,7 +35,7 @@ _LEFT_OUT = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Metric:
+class MigratedMetric:
     """What follows from one trigger."""
 
     lines: tuple[Line, ...]
@@ -46,23 +46,23 @@ class Metric:
 
 def metric(
     trigger: Trigger, path: Path, name: str, known: Servers, *, is_always_active: bool
-) -> Metric:
+) -> MigratedMetric:
     """Return the metric of a trigger at `path`; `name` is that of an external one.
 
     `is_always_active` says whether KEDA never scales the target to zero or idleReplicaCount.
     """
     match trigger:
-        case Prometheus():
+        case PrometheusTrigger():
             return _external(trigger, path, name, known, is_always_active=is_always_active)
-        case keda.Resource():
+        case keda.ResourceTrigger():
             return _resource(trigger, path)
     message = "write a rule if Prometheus has these values"
     if trigger.type == "cron":
         message = "no HPA has a schedule, so it may give fewer replicas in the window"
-    return Metric(lines=(left_out(path, f"type {trigger.type}: {message}"),))
+    return MigratedMetric(lines=(left_out(path, f"type {trigger.type}: {message}"),))
 
 
-def _resource(trigger: keda.Resource, path: Path) -> Metric:
+def _resource(trigger: keda.ResourceTrigger, path: Path) -> MigratedMetric:
     source: dict[str, Any] = {"name": trigger.resource, "target": dict(trigger.target)}
     kind, key = "Resource", "resource"
     if trigger.container:
@@ -77,20 +77,20 @@ def _resource(trigger: keda.Resource, path: Path) -> Metric:
         left_out((*path, "authenticationRef"), unused),
         same((*path, "useCachedMetrics")),
     )
-    return Metric(lines=lines, spec={"type": kind, key: source})
+    return MigratedMetric(lines=lines, spec={"type": kind, key: source})
 
 
 def _external(
-    trigger: Prometheus, path: Path, name: str, known: Servers, *, is_always_active: bool
-) -> Metric:
+    trigger: PrometheusTrigger, path: Path, name: str, known: Servers, *, is_always_active: bool
+) -> MigratedMetric:
     query = queries.analyze(trigger.query)
     metadata = (*path, "metadata")
     if (failing := servers.problem_of(trigger.server)) is not None:
         key, message = failing
         message = f"{message}. Each query of KEDA fails, so its HPA has no value"
-        return Metric(lines=(left_out((*metadata, key), message),))
+        return MigratedMetric(lines=(left_out((*metadata, key), message),))
     if problem := _why_unreadable(query):
-        return Metric(lines=(left_out((*metadata, "query"), problem),))
+        return MigratedMetric(lines=(left_out((*metadata, "query"), problem),))
     source = known.name_of(trigger.server)
     text = queries.of_rule(trigger.query, ignore_null=trigger.ignore_null)
     rule: dict[str, Any] = {
@@ -114,10 +114,10 @@ def _external(
         *(left_out((*metadata, key), message) for key, message in _LEFT_OUT.items()),
     )
     spec = {"type": "External", "external": {"metric": {"name": name}, "target": target}}
-    return Metric(lines=lines, spec=spec, rule=rule)
+    return MigratedMetric(lines=lines, spec=spec, rule=rule)
 
 
-def _why_unreadable(query: queries.Query) -> str:
+def _why_unreadable(query: queries.QueryFacts) -> str:
     """Return why KEDA reads no useful value from a result of this kind; empty if it does."""
     if query.kind in ("scalar", "string"):
         return f"returns a {query.kind}, which KEDA cannot read, so its HPA has no value"
@@ -126,7 +126,9 @@ def _why_unreadable(query: queries.Query) -> str:
     return ""
 
 
-def _value_lines(trigger: Prometheus, query: queries.Query, path: Path) -> Iterator[Line]:
+def _value_lines(
+    trigger: PrometheusTrigger, query: queries.QueryFacts, path: Path
+) -> Iterator[Line]:
     remarks = []
     several = "if it returns several series, there is no value, as in KEDA"
     if not query.is_single and trigger.ignore_null:
@@ -152,7 +154,7 @@ def _value_lines(trigger: Prometheus, query: queries.Query, path: Path) -> Itera
     yield same((*path, "ignoreNullValues"), default=message)
 
 
-def _server_lines(trigger: Prometheus, source: str, path: Path) -> Iterator[Line]:
+def _server_lines(trigger: PrometheusTrigger, source: str, path: Path) -> Iterator[Line]:
     url, headers = "prometheus.url", "--prometheus-header"
     if source != DEFAULT:
         url, headers = f"url of source {source}", f"headers of source {source}"
@@ -171,7 +173,7 @@ def _server_lines(trigger: Prometheus, source: str, path: Path) -> Iterator[Line
     yield same((*path, "unsafeSsl"))
 
 
-def _caching(trigger: Prometheus, path: Path) -> Line:
+def _caching(trigger: PrometheusTrigger, path: Path) -> Line:
     path = (*path, "useCachedMetrics")
     if not trigger.is_cached:
         return same(path)
@@ -180,7 +182,7 @@ def _caching(trigger: Prometheus, path: Path) -> Line:
     )
 
 
-def _activation(trigger: Prometheus, path: Path, *, is_always_active: bool) -> Line:
+def _activation(trigger: PrometheusTrigger, path: Path, *, is_always_active: bool) -> Line:
     path = (*path, "activationThreshold")
     if is_always_active:
         return same(path, "no effect: KEDA does not scale this target to zero")

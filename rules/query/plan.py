@@ -44,7 +44,7 @@ _OPERATORS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Objects:
+class SelectedObjects:
     """Objects whose series a query selects."""
 
     namespaces: tuple[str, ...] | None
@@ -88,7 +88,7 @@ class Plan:
         selector, and if the template fails or renders to nothing.
         """
         namespaces = (self.namespace,) if self.namespace else ()
-        objects = Objects(namespaces=namespaces, names=self.names)
+        objects = SelectedObjects(namespaces=namespaces, names=self.names)
         return tuple(queries(step, objects, self.selector) for step in self.steps)
 
     def promql(self) -> tuple[str, ...]:
@@ -110,7 +110,9 @@ class ExternalPlan:
 
     def promql(self) -> str:
         """Render the query. Raises PlanError as `Plan.queries` does."""
-        objects = Objects(namespaces=(self.namespace,) if self.namespaced else (), names=None)
+        objects = SelectedObjects(
+            namespaces=(self.namespace,) if self.namespaced else (), names=None
+        )
         return render(self.step.source, self.step.binding, objects, self.selector)
 
 
@@ -172,7 +174,7 @@ def escape(name: str) -> str:
 
 
 def queries(
-    step: Step, objects: Objects, selector: Selector, *, by_namespace: bool = False
+    step: Step, objects: SelectedObjects, selector: Selector, *, by_namespace: bool = False
 ) -> StepQueries:
     """Render the queries of one step for `objects`; see `render`."""
     return StepQueries(
@@ -190,7 +192,7 @@ def longest(queries: Iterable[StepQueries]) -> int:
 def render(
     source: Source,
     binding: LabelBinding,
-    objects: Objects,
+    objects: SelectedObjects,
     selector: Selector,
     *,
     by_namespace: bool = False,
@@ -208,7 +210,7 @@ def render(
 def unconfined(
     source: Source,
     binding: LabelBinding,
-    objects: Objects,
+    objects: SelectedObjects,
     selector: Selector,
     *,
     by_namespace: bool = False,
@@ -253,7 +255,7 @@ def confine(query: Rendered, team: Team) -> str:
 def _recent(
     source: Source,
     binding: LabelBinding,
-    objects: Objects,
+    objects: SelectedObjects,
     selector: Selector,
     *,
     by_namespace: bool,
@@ -289,7 +291,7 @@ def _group_by(binding: LabelBinding, *, by_namespace: bool) -> tuple[str, ...]:
 
 
 def _matchers(
-    source: Source, binding: LabelBinding, objects: Objects, selector: Selector
+    source: Source, binding: LabelBinding, objects: SelectedObjects, selector: Selector
 ) -> list[_Matcher]:
     """Return the matchers of `objects` and of the metric selector."""
     where = str(source.rule.config.where)

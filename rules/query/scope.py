@@ -15,7 +15,7 @@ from rules.query import clauses, plan, pointwise
 from rules.query.catalog import Source
 from rules.query.clauses import MARK, NotPointwise, Wanted
 from rules.query.label_binding import LabelBinding
-from rules.query.plan import Objects
+from rules.query.plan import SelectedObjects
 from rules.selectors.selectors import Selector
 from rules.template import Template
 
@@ -79,7 +79,7 @@ def sharing(source: Source, binding: LabelBinding) -> Sharing:
 def _prove_names(source: Source, binding: LabelBinding) -> None:
     """Prove that one query can cover several objects of one namespace, or without a namespace."""
     clauses.reads_nothing_of_names(source.rule.query, binding.namespace)
-    objects = Objects(namespaces=(_NAMESPACE,) if binding.namespace else (), names=(_NAME,))
+    objects = SelectedObjects(namespaces=(_NAMESPACE,) if binding.namespace else (), names=(_NAME,))
     matchers = {(binding.resource, _NAME)}
     wanted = Wanted(resource=binding.resource, namespace="", matchers=frozenset(matchers))
     _prove(source, binding, objects, wanted)
@@ -88,7 +88,7 @@ def _prove_names(source: Source, binding: LabelBinding) -> None:
 def _prove_namespaces(source: Source, binding: LabelBinding) -> None:
     """Prove that one query can cover objects of several namespaces."""
     clauses.reads_nothing_of_objects(source.rule.query)
-    objects = Objects(namespaces=(_NAMESPACE,), names=(_NAME,))
+    objects = SelectedObjects(namespaces=(_NAMESPACE,), names=(_NAME,))
     matchers = {(MARK, _NAMESPACE), (binding.resource, _NAME)}
     wanted = Wanted(
         resource=binding.resource, namespace=binding.namespace, matchers=frozenset(matchers)
@@ -96,7 +96,7 @@ def _prove_namespaces(source: Source, binding: LabelBinding) -> None:
     _prove(source, replace(binding, namespace=MARK), objects, wanted)
 
 
-def _prove(source: Source, binding: LabelBinding, objects: Objects, wanted: Wanted) -> None:
+def _prove(source: Source, binding: LabelBinding, objects: SelectedObjects, wanted: Wanted) -> None:
     """Prove that the query for `objects` is pointwise. Raises NotPointwise."""
     by_namespace = binding.namespace == MARK
     try:

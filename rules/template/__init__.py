@@ -29,7 +29,7 @@ class Template:
     source: str
     share: float = 1.0
     """Of the limits of time that a rendering has."""
-    _parsed: parser.Source = field(repr=False)
+    _parsed: parser.ParsedTemplate = field(repr=False)
 
     def render(self, data: Mapping[str, object]) -> str:
         """Return the text for this data: fields of type str, list or tuple of str, or dict of str.

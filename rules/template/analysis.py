@@ -38,7 +38,7 @@ class Read:
     """Position in the source, in characters."""
 
 
-def unknown_fields(source: parser.Source, known: Mapping[str, type]) -> list[UnknownField]:
+def unknown_fields(source: parser.ParsedTemplate, known: Mapping[str, type]) -> list[UnknownField]:
     """Return the unknown fields in source order; `known` maps each field to its type.
 
     Follows dot and `$` while they are the data, also into `with` and into templates that are
@@ -52,7 +52,7 @@ def unknown_fields(source: parser.Source, known: Mapping[str, type]) -> list[Unk
     return sorted(check.unknown, key=lambda field: field.offset)
 
 
-def reads(source: parser.Source, fields: Collection[str]) -> list[Read]:
+def reads(source: parser.ParsedTemplate, fields: Collection[str]) -> list[Read]:
     """Return the uses of `fields` other than `<<.Field>>`, in source order.
 
     Such a template may render a different text for each value of the field, not only in its place.

@@ -21,7 +21,7 @@ _MAX_WORK = 8 << 20
 four seconds. A query for 10 000 pods has 0.5 million."""
 
 
-def render(source: parser.Source, data: Mapping[str, object], *, share: float = 1.0) -> str:
+def render(source: parser.ParsedTemplate, data: Mapping[str, object], *, share: float = 1.0) -> str:
     """Return the text of the template with this data. Raises TemplateExecError.
 
     Steps and work may take this share of their limits.
@@ -50,7 +50,7 @@ class _Continue(Exception):
 class _Rendering:
     """One rendering: its text so far, its variables and what it has used of its limits."""
 
-    def __init__(self, source: parser.Source, data: values.Record, share: float) -> None:
+    def __init__(self, source: parser.ParsedTemplate, data: values.Record, share: float) -> None:
         self.parts: list[str] = []
         self._source = source.text
         self._defined = source.defined

@@ -125,7 +125,7 @@ def _js_character(character: str) -> str:
 UNLIMITED = math.inf
 
 
-class Function(NamedTuple):
+class FunctionSpec(NamedTuple):
     """Function and the number of arguments it takes."""
 
     call: Callable[..., object]
@@ -133,23 +133,23 @@ class Function(NamedTuple):
     maximum: float = UNLIMITED
 
 
-FUNCTIONS: Mapping[str, Function] = {
-    "eq": Function(lambda left, *others: any(_equal(left, each) for each in others), 2),
-    "ge": Function(lambda left, right: _order(left, right) >= 0, 2, 2),
-    "gt": Function(lambda left, right: _order(left, right) > 0, 2, 2),
-    "html": Function(lambda *arguments: _escapable(arguments).translate(_HTML), 0),
-    "index": Function(_index, 1),
-    "js": Function(_js, 0),
-    "le": Function(lambda left, right: _order(left, right) <= 0, 2, 2),
-    "len": Function(_len, 1, 1),
-    "lt": Function(lambda left, right: _order(left, right) < 0, 2, 2),
-    "ne": Function(lambda left, right: not _equal(left, right), 2, 2),
-    "not": Function(operator.not_, 1, 1),
-    "print": Function(printf.sprint, 0),
-    "printf": Function(printf.sprintf, 1),
-    "println": Function(printf.sprintln, 0),
-    "slice": Function(_slice, 1, 3),
-    "urlquery": Function(lambda *arguments: quote_plus(_escapable(arguments)), 0),
+FUNCTIONS: Mapping[str, FunctionSpec] = {
+    "eq": FunctionSpec(lambda left, *others: any(_equal(left, each) for each in others), 2),
+    "ge": FunctionSpec(lambda left, right: _order(left, right) >= 0, 2, 2),
+    "gt": FunctionSpec(lambda left, right: _order(left, right) > 0, 2, 2),
+    "html": FunctionSpec(lambda *arguments: _escapable(arguments).translate(_HTML), 0),
+    "index": FunctionSpec(_index, 1),
+    "js": FunctionSpec(_js, 0),
+    "le": FunctionSpec(lambda left, right: _order(left, right) <= 0, 2, 2),
+    "len": FunctionSpec(_len, 1, 1),
+    "lt": FunctionSpec(lambda left, right: _order(left, right) < 0, 2, 2),
+    "ne": FunctionSpec(lambda left, right: not _equal(left, right), 2, 2),
+    "not": FunctionSpec(operator.not_, 1, 1),
+    "print": FunctionSpec(printf.sprint, 0),
+    "printf": FunctionSpec(printf.sprintf, 1),
+    "println": FunctionSpec(printf.sprintln, 0),
+    "slice": FunctionSpec(_slice, 1, 3),
+    "urlquery": FunctionSpec(lambda *arguments: quote_plus(_escapable(arguments)), 0),
 }
 
 NAMES = frozenset(FUNCTIONS) | {"and", "or"}

@@ -21,7 +21,7 @@ _CONSTANTS = {"nil": None, "true": True, "false": False}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class ParsedTemplate:
     """Parsed source."""
 
     text: str
@@ -30,7 +30,7 @@ class Source:
     """Bodies of every `define` and `block`, and the root, by name."""
 
 
-def parse(source: str, name: str) -> Source:
+def parse(source: str, name: str) -> ParsedTemplate:
     """Parse the source of the template called `name`. Raises TemplateSyntaxError."""
     return _Parser(source).parse(name)
 
@@ -46,12 +46,12 @@ class _Parser:
         """Variables that are visible at the current position."""
         self.defined: dict[str, nodes.Body] = {}
 
-    def parse(self, name: str) -> Source:
+    def parse(self, name: str) -> ParsedTemplate:
         body, stop = self.body(top=True)
         if stop.kind != "eof":
             raise self.tokens.failure(f"unexpected <<{stop.text}>>: no action is open", stop)
         self.define(name, body, stop)
-        return Source(text=self.source, root=self.defined[name], defined=self.defined)
+        return ParsedTemplate(text=self.source, root=self.defined[name], defined=self.defined)
 
     @contextmanager
     def nested(self) -> Iterator[None]:

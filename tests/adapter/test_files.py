@@ -13,7 +13,7 @@ from adapter import errors, files
 from adapter.clients import kubeconfig
 from adapter.clients.credentials import Credentials, ReloadingClientContext, read_secret
 from adapter.server.cluster.manifests import FileObjects
-from adapter.settings import Source, rule_files
+from adapter.settings import RulesSource, rule_files
 from rules.errors import ConfigError
 
 ZERO = Path("/dev/zero")
@@ -94,7 +94,7 @@ def test_every_file_of_the_settings_has_a_limit(tmp_path, path):
     path = path or large(tmp_path, 1 << 30)
 
     with pytest.raises(ConfigError, match=f"{path}: error: cannot be read: is larger than 4 MiB"):
-        rule_files.load((Source(kind="config", name=str(path)),))
+        rule_files.load((RulesSource(kind="config", name=str(path)),))
     with pytest.raises(errors.Broken, match=f"{path}: is larger than 64 MiB"):
         FileObjects([path])
     with pytest.raises(errors.Unreachable, match=f"{path}: .*is larger than 4 MiB"):

@@ -15,7 +15,7 @@ from multidict import CIMultiDict
 from prometheus_client import CollectorRegistry
 
 from adapter.server.api import discovery, health, router
-from adapter.server.api.groups.backend import Backend, TeamRules
+from adapter.server.api.groups.backend import Backend, TeamRulesView
 from adapter.server.api.openapi import OpenApi
 from adapter.server.apimachinery import request_info
 from adapter.server.apimachinery.heads import Head
@@ -285,7 +285,7 @@ def build_router(
     *,
     resources: ResourceQueries | None = None,
     collector: CauseCollector | None = None,
-    team_rules: TeamRules | None = None,
+    team_rules: TeamRulesView | None = None,
     **options: Any,
 ) -> Serve:
     """Return the router of a server that serves all groups, by default without any metric."""

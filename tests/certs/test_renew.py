@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from certs import renew
-from certs.renew import Policy
+from certs.renew import CertificatePolicy
 from tools.certificates import DAY, NOW
 
-POLICY = Policy(
+POLICY = CertificatePolicy(
     name="adapter",
     hosts=("adapter.ns.svc", "adapter.ns"),
     serving=10 * DAY,
@@ -76,7 +76,7 @@ def test_a_certificate_is_renewed_after_60_to_70_percent_of_its_lifetime(
 
 
 def test_a_certificate_is_reissued_at_once_for_other_hosts(created):
-    policy = Policy(name="adapter", hosts=("other.ns.svc",))
+    policy = CertificatePolicy(name="adapter", hosts=("other.ns.svc",))
 
     reconciled = reconcile(created, NOW + HOUR, policy=policy)
 

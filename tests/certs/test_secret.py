@@ -7,11 +7,11 @@ import pytest
 
 from certs import issue, renew, secret
 from certs.bundle import CertificateError
-from certs.renew import Policy
+from certs.renew import CertificatePolicy
 from tests import chains
 from tools.certificates import DAY, NOW, Holder
 
-POLICY = Policy(name="adapter", hosts=("adapter.ns.svc",), propagation=dt.timedelta(0))
+POLICY = CertificatePolicy(name="adapter", hosts=("adapter.ns.svc",), propagation=dt.timedelta(0))
 
 
 def rotated():

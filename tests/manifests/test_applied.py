@@ -21,7 +21,7 @@ from adapter.server.tls import context, serving_certificate
 from adapter.server.tls.apiservices import APIServiceController
 from certs import renew, secret
 from certs.issue import issue_temporary
-from certs.renew import Policy
+from certs.renew import CertificatePolicy
 from rules.metrics_apis import CUSTOM, EXTERNAL
 from tests.manifests.test_manifests import (
     MANIFESTS,
@@ -61,7 +61,7 @@ class Replica:
             self.live.serve,
             name=TLS,
             namespace=NAMESPACE,
-            policy=Policy.of_service(NAME, NAMESPACE),
+            policy=CertificatePolicy.of_service(NAME, NAMESPACE),
             clock=lambda: self.now,
         )
 
@@ -140,7 +140,7 @@ async def test_the_permissions_suffice_to_rotate_the_ca(applied, kube):
     replica = Replica(kube)
     await replica.controller.attempt()
     old = replica.live.bundle.ca_pem
-    policy = Policy.of_service(NAME, NAMESPACE)
+    policy = CertificatePolicy.of_service(NAME, NAMESPACE)
     steps = []
 
     for after in (dt.timedelta(days=300), policy.propagation, policy.serving):
@@ -196,7 +196,7 @@ async def test_applying_the_manifests_again_keeps_the_ca(apply, applied, kube):
 
 async def test_the_secret_of_an_earlier_version_stays_in_use(apply, secret_restored, applied, kube):
     """It was created by the adapter, with another type, and without kubectl's annotation."""
-    state = renew.create(Policy.of_service(NAME, NAMESPACE), now=NOW)
+    state = renew.create(CertificatePolicy.of_service(NAME, NAMESPACE), now=NOW)
     document = secret.document(state, name=TLS, namespace=NAMESPACE)
     replace_secret(applied, document | {"type": "kubernetes.io/tls"})
 
@@ -219,7 +219,7 @@ async def test_the_secret_of_an_earlier_version_stays_in_use(apply, secret_resto
 async def test_the_secret_of_certs_issue_stays_in_use(
     apply, kind, secret_restored, applied, kube, capsys
 ):
-    state = renew.create(Policy.of_service(NAME, NAMESPACE), now=NOW)
+    state = renew.create(CertificatePolicy.of_service(NAME, NAMESPACE), now=NOW)
     document = secret.document(state, name=TLS, namespace=NAMESPACE)
     replace_secret(applied, document | {"type": kind})
     (flags,) = re.findall(r"gpu-metrics-adapter certs issue \| kubectl (.*)", INSTALL.read_text())

@@ -22,7 +22,7 @@ from adapter.clients.own_rights import AUTHENTICATION_CONFIG as CLIENT_CAS
 from adapter.server.tls import serving_certificate
 from adapter.server.tls.apiservices import APIServiceController
 from certs import secret
-from certs.renew import Policy
+from certs.renew import CertificatePolicy
 from rules import presets
 from rules.metrics_apis import APIS, CUSTOM, EXTERNAL
 from tests.store import REGISTRATION, Store
@@ -330,7 +330,7 @@ async def test_the_permissions_suffice_for_the_certificate_controllers(
         served.append,
         name=SECRET,
         namespace=NAMESPACE,
-        policy=Policy.of_service(NAME, NAMESPACE),
+        policy=CertificatePolicy.of_service(NAME, NAMESPACE),
         clock=lambda: now,
     )
 
@@ -365,7 +365,7 @@ def test_with_cert_manager_the_certificate_comes_from_its_secret(cert_manager):
     spec = certificate["spec"]
     assert volumes["certificates"]["secret"]["secretName"] == spec["secretName"]
     assert spec["secretName"] != SECRET
-    assert tuple(spec["dnsNames"]) == Policy.of_service(NAME, NAMESPACE).hosts
+    assert tuple(spec["dnsNames"]) == CertificatePolicy.of_service(NAME, NAMESPACE).hosts
     for each in cert_manager.of("APIService"):
         injected = each["metadata"]["annotations"]["cert-manager.io/inject-ca-from"]
         assert injected == f"{NAMESPACE}/{certificate['metadata']['name']}"
@@ -412,7 +412,7 @@ def test_another_namespace_is_named_everywhere_and_stays_as_it_is(elsewhere):
 def test_another_namespace_gets_certificates_of_cert_manager(elsewhere):
     certificate = elsewhere.by_name["Certificate", NAME]
 
-    hosts = Policy.of_service(NAME, "monitoring").hosts
+    hosts = CertificatePolicy.of_service(NAME, "monitoring").hosts
     assert tuple(certificate["spec"]["dnsNames"]) == hosts
     for each in elsewhere.of("APIService"):
         injected = each["metadata"]["annotations"]["cert-manager.io/inject-ca-from"]

@@ -14,7 +14,7 @@ from adapter.cli.doctor import comparison
 from adapter.cli.doctor.client import connected
 from rules.errors import UnreadableError
 from rules.findings import State
-from rules.hpa.reading import Reply
+from rules.hpa.reading import ApiReply
 from rules.migration.comparison import differences
 from tests.migrate.test_migrate import CONFIG_MAP, DEPLOYMENT, RULES
 from tests.parity.test_parity import (
@@ -74,8 +74,8 @@ HPA = {
 def reply(status, body):
     document = json.loads(body)
     if status == 200:
-        return Reply(document=document)
-    return Reply(status=status, message=document["message"])
+        return ApiReply(document=document)
+    return ApiReply(status=status, message=document["message"])
 
 
 def recorded(name):
@@ -125,9 +125,9 @@ async def test_a_numbered_difference_is_named_and_does_not_matter(kinds, catalog
         (changed("values-003", pod_a="21"), ("Pod pod-a: original 20500m, ours 21", False)),
         (changed("values-003", pod_a="30"), ("Pod pod-a: original 20500m, ours 30", True)),
         (changed("values-003", pod_b=None), ("Pod pod-b: 20500m, not in ours", True)),
-        (Reply(document={"items": [{}]}), ("an answer is no list of values: 'value'", True)),
-        (Reply(status=500, message="no"), ("original 2 values, ours 500 (no)", True)),
-        (Reply(status=0, message="late"), ("original 2 values, ours no answer (late)", True)),
+        (ApiReply(document={"items": [{}]}), ("an answer is no list of values: 'value'", True)),
+        (ApiReply(status=500, message="no"), ("original 2 values, ours 500 (no)", True)),
+        (ApiReply(status=0, message="late"), ("original 2 values, ours no answer (late)", True)),
     ],
 )
 def test_each_difference_is_told(ours, expected):
@@ -140,9 +140,9 @@ def test_differences_of_external_metrics_and_failures():
         "{__name__=queue_len,namespace=default,queue=q1}: original 20500m, ours 0",
         True,
     )
-    ((text, _),) = texts(Reply(status=404, message="a"), Reply(status=500, message="b"))
+    ((text, _),) = texts(ApiReply(status=404, message="a"), ApiReply(status=500, message="b"))
     assert text == "original 404 (a), ours 500 (b)"
-    ((text, matters),) = texts(Reply(status=404, message="a"), recorded("values-003"))
+    ((text, matters),) = texts(ApiReply(status=404, message="a"), recorded("values-003"))
     assert (text, matters) == ("original 404 (a), ours 2 values", True)
     ((text, _),) = texts(changed("values-003", pod_b=None), recorded("values-003"))
     assert text == "Pod pod-b: 20500m, not in the original"
@@ -152,7 +152,7 @@ class Server:
     """Fake API server, or metrics server, with fixed documents and other answers by path."""
 
     def __init__(self, documents, answers=()):
-        found = {path: Reply(document=each) for path, each in documents.items()}
+        found = {path: ApiReply(document=each) for path, each in documents.items()}
         self.answers = {**found, **dict(answers)}
         self.tokens = set()
 
@@ -163,7 +163,7 @@ class Server:
 
     async def handle(self, request):
         self.tokens.add(request.headers.get("Authorization"))
-        answer = self.answers.get(request.path, Reply(status=404, document={"message": "none"}))
+        answer = self.answers.get(request.path, ApiReply(status=404, document={"message": "none"}))
         return web.json_response(answer.document, status=answer.status)
 
 

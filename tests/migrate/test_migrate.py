@@ -9,7 +9,7 @@ import yaml
 
 from adapter.cli import program
 from adapter.cli.commands import migrate
-from rules.hpa.reading import Reply
+from rules.hpa.reading import ApiReply
 from rules.migration import chart
 from tests.migrate.golden import FOLDER, RELEASES, SCALED, SOURCES, inputs, run, run_files
 from tests.migrate.keda import scaled, trigger
@@ -383,14 +383,14 @@ def test_a_cluster_is_read_with_the_config_maps_of_the_adapters():
     replies = {
         "/apis/apps/v1/deployments": {"items": [DEPLOYMENT, ours, other]},
         "/api/v1/namespaces/monitoring/configmaps/rules": CONFIG_MAP,
-        "/apis/keda.sh/v1alpha1/scaledobjects": Reply(status=404, message="none"),
+        "/apis/keda.sh/v1alpha1/scaledobjects": ApiReply(status=404, message="none"),
     }
     steps = migrate.documents_of_cluster()
     asked = [next(steps)]
     try:
         while True:
             reply = replies[asked[-1].path]
-            reply = reply if isinstance(reply, Reply) else Reply(document=reply)
+            reply = reply if isinstance(reply, ApiReply) else ApiReply(document=reply)
             asked.append(steps.send(reply))
     except StopIteration as stop:
         found = stop.value

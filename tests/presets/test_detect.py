@@ -35,7 +35,7 @@ async def session() -> AsyncIterator[aiohttp.ClientSession]:
         yield client
 
 
-async def report(session: aiohttp.ClientSession, server: real.Prometheus) -> detect.Report:
+async def report(session: aiohttp.ClientSession, server: real.Prometheus) -> detect.Detection:
     return await detection.report(Prometheus(session, server.url))
 
 

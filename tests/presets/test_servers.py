@@ -240,7 +240,7 @@ GATEWAYS = {
 """Exposition of a gateway -> its preset."""
 
 
-async def detected(server: prometheus.Prometheus, *samples: Labels) -> detect.Report:
+async def detected(server: prometheus.Prometheus, *samples: Labels) -> detect.Detection:
     """Return the report on these series, whose targets are up, and end them."""
     targets = {
         tuple((key, each[key]) for key in ("job", "instance", "namespace", "pod") if key in each)
@@ -260,7 +260,7 @@ def labels_of(pod: str) -> list[dict[str, str]]:
     return [labels for labels, _, _ in series(pod, PODS[pod][0], steady)]
 
 
-def codes(report: detect.Report) -> dict[str, set[str]]:
+def codes(report: detect.Detection) -> dict[str, set[str]]:
     return {
         each.generation.name: {finding.reason for finding in each.findings}
         for each in report.exporters

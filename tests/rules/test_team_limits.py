@@ -14,7 +14,7 @@ from rules.limits import Limits
 from rules.query import plan
 from rules.query.catalog import Source
 from rules.query.label_binding import LabelBinding
-from rules.query.plan import Objects
+from rules.query.plan import SelectedObjects
 from rules.ruleset import RuleSet
 from rules.selectors.selectors import Selector
 from rules.teams import ConfigMap
@@ -61,7 +61,7 @@ def test_steps_of_a_template_are_limited():
     query = "<<range $i, $e := .GroupBySlice>><<$e>><<$e>><<end>>"
     (rule,) = load(text(query=query)).rules
     source = Source(rule=rule, series="m", bindings=(BINDING,))
-    objects = Objects(namespaces=("a",), names=("p",))
+    objects = SelectedObjects(namespaces=("a",), names=("p",))
     few = load(text(query=query), limited=Limits(team_template_steps=3)).rules[0]
 
     assert plan.unconfined(source, BINDING, objects, Selector()).text == "podpod"
@@ -94,8 +94,10 @@ def source(own: RuleSet) -> Source:
     return Source(rule=own.rules[0], series="m", bindings=(BINDING,))
 
 
-def objects(count: int) -> Objects:
-    return Objects(namespaces=("a",), names=tuple(f"pod-{number}" for number in range(count)))
+def objects(count: int) -> SelectedObjects:
+    return SelectedObjects(
+        namespaces=("a",), names=tuple(f"pod-{number}" for number in range(count))
+    )
 
 
 def test_names_of_a_request_do_not_count():

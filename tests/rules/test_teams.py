@@ -13,7 +13,7 @@ from rules.kinds import PODS, Kinds
 from rules.query import catalog, plan, scope
 from rules.query.catalog import Catalog, Listing, Series
 from rules.query.confined import confine
-from rules.query.plan import Objects
+from rules.query.plan import SelectedObjects
 from rules.query.scope import Scope
 from rules.ruleset import RuleSet
 from rules.selectors.selectors import Requirement, Selector
@@ -56,7 +56,7 @@ def render(own: RuleSet, *, selector: Selector | None = None) -> str:
     entry = generation.build(merged, pins, {}, KINDS).of("a").catalog.entry(PODS, "m")
     assert entry is not None
     (step,) = entry.steps
-    objects = Objects(namespaces=("a",), names=("p",))
+    objects = SelectedObjects(namespaces=("a",), names=("p",))
     return plan.render(step.source, step.binding, objects, selector or Selector())
 
 
@@ -71,7 +71,7 @@ def test_series_and_queries_are_confined():
     (compiled,) = own.rules
     assert compiled.config.series_query == '{__name__="m",x="y",ns="a"}'
     assert render(own) == 'sum by (pod) ({__name__="m",namespace="a",pod="p",ns="a"})'
-    objects = Objects(namespaces=("a",), names=("p",))
+    objects = SelectedObjects(namespaces=("a",), names=("p",))
     source = generation_of(own).catalog.entry(PODS, "m").sources[0]
     recent = plan.queries(steps_of(source), objects, Selector()).recent
     assert 'ns="a"}[60000ms]' in recent

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from adapter.cli.demo.generations import GENERATIONS, Generation
+from adapter.cli.demo.generations import GENERATIONS, DemoGeneration
 from tools.cluster import exporters, hpa, scrape, server
 from tools.cluster.fleet import LiveFleet
 from tools.cluster.hpa import Hpa, Table
@@ -161,7 +161,7 @@ def running(
     control_plane: ControlPlane,
     folder: Path,
     *,
-    generation: str | Generation,
+    generation: str | DemoGeneration,
     nodes: int = 4,
     gpus: int = 4,
     rules_yaml: str | None = None,

@@ -9,9 +9,9 @@ import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler
 
-from adapter.cli.demo.fleet import Pod
-from adapter.cli.demo.generations import Generation
-from adapter.cli.demo.serving import Server, Serving
+from adapter.cli.demo.fleet import GpuPod
+from adapter.cli.demo.generations import DemoGeneration
+from adapter.cli.demo.serving import DemoServer, Serving
 from tools import http_server
 from tools.cluster import state_metrics
 from tools.cluster.fleet import LiveFleet
@@ -23,7 +23,7 @@ Pages = Callable[[str], str | None]
 """Returns the body for a path; None if there is none."""
 
 
-def pages(fleet: LiveFleet, kubelet: Kubelet, generation: Generation) -> Pages:
+def pages(fleet: LiveFleet, kubelet: Kubelet, generation: DemoGeneration) -> Pages:
     """Return the metrics of nodes' exporters, of kube-state-metrics and of servers in pods."""
     started = time.monotonic()
     servers = _Servers(fleet, generation.server) if generation.server else None
@@ -57,11 +57,11 @@ def serving(pages: Pages) -> Iterator[int]:
 class _Servers:
     """One server in each pod that has GPUs, whose requests follow the load of its first GPU."""
 
-    def __init__(self, fleet: LiveFleet, server: Server) -> None:
+    def __init__(self, fleet: LiveFleet, server: DemoServer) -> None:
         self._fleet = fleet
         self._server = server
         self._lock = threading.Lock()
-        self._running: dict[Pod, tuple[Serving, float]] = {}
+        self._running: dict[GpuPod, tuple[Serving, float]] = {}
         """Server of each pod, and when it started."""
 
     def targets(self) -> str:

@@ -11,14 +11,14 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 
 from adapter.cli.demo import fleet
-from adapter.cli.demo.fleet import Gpu, Pod, Reading
+from adapter.cli.demo.fleet import Gpu, GpuPod, GpuReading
 
 
 @dataclasses.dataclass(kw_only=True)
 class _Allocation:
     """GPUs of one pod on its node; they are idle until the pod is ready."""
 
-    pod: Pod
+    pod: GpuPod
     indices: tuple[int, ...]
     offset: int
     ready: bool = False
@@ -49,12 +49,12 @@ class LiveFleet:
             self._loads[namespace, app] = percent
 
     @property
-    def pods(self) -> Mapping[Pod, tuple[Gpu, ...]]:
+    def pods(self) -> Mapping[GpuPod, tuple[Gpu, ...]]:
         """Ready pods that have GPUs, with their GPUs."""
         with self._lock:
             return {each.pod: self._gpus(each) for each in self._working()}
 
-    def readings(self, node: str, seconds: float) -> Iterator[tuple[Gpu, Reading]]:
+    def readings(self, node: str, seconds: float) -> Iterator[tuple[Gpu, GpuReading]]:
         """Yield every GPU of `node`, in order, with its reading `seconds` after the start."""
         with self._lock:
             allocated = {
@@ -67,7 +67,7 @@ class LiveFleet:
             gpu, share = allocated.get(index, (Gpu(node=node, index=index), 0.0))
             yield gpu, self._reading(gpu, share, int(seconds))
 
-    def schedule(self, uid: str, pod: Pod, count: int) -> str | None:
+    def schedule(self, uid: str, pod: GpuPod, count: int) -> str | None:
         """Allocate `count` GPUs of one node to a pod and return the node; None if none has them.
 
         `pod.node` is ignored. Pods without GPUs are spread over the nodes.
@@ -119,7 +119,7 @@ class LiveFleet:
             Gpu(node=pod.node, index=index, pod=pod, offset=offset) for index in allocation.indices
         )
 
-    def _share(self, pod: Pod | None) -> float:
+    def _share(self, pod: GpuPod | None) -> float:
         """Return the load of each GPU of `pod`; it may exceed 100 per cent."""
         if pod is None:
             return 0.0
@@ -127,7 +127,7 @@ class LiveFleet:
         replicas = sum((each.pod.namespace, each.pod.app) == app for each in self._working())
         return self._loads.get(app, 0.0) / replicas
 
-    def _reading(self, gpu: Gpu, share: float, second: int) -> Reading:
+    def _reading(self, gpu: Gpu, share: float, second: int) -> GpuReading:
         if not share:
             return fleet.reading(gpu, utilization=0.0, moment=self._idle, idle=self._idle)
         if self._noise:

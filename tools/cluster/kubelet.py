@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from adapter.cli.demo.fleet import Pod
+from adapter.cli.demo.fleet import GpuPod
 from tools.cluster.fleet import LiveFleet
 from tools.control_plane.client import STRATEGIC_MERGE_PATCH, Client, RefusedError
 
@@ -171,10 +171,10 @@ def _path(pod: Object) -> str:
     return f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}"
 
 
-def _fleet_pod(pod: Object) -> Pod:
+def _fleet_pod(pod: Object) -> GpuPod:
     """Return the pod in the form of the fleet, without a node."""
     metadata = pod["metadata"]
-    return Pod(
+    return GpuPod(
         namespace=metadata["namespace"],
         name=metadata["name"],
         container=pod["spec"]["containers"][0]["name"],

@@ -19,7 +19,7 @@ from rules import quantity
 from rules.errors import UnreadableError
 from rules.hpa import decision, reading
 from rules.hpa.decision import Decision, History
-from rules.hpa.reading import Observation, Reply, Request, Steps
+from rules.hpa.reading import ApiReply, ApiRequest, Observation, Steps
 from tools.cluster.hpa import source_field
 from tools.control_plane.client import Client
 
@@ -152,7 +152,7 @@ class Predictions:
         self._check_quiet(poll)
 
     def _read(self, steps: Steps[Observation]) -> Observation:
-        reply: Reply | None = None
+        reply: ApiReply | None = None
         try:
             while True:
                 request = steps.send(reply) if reply is not None else next(steps)
@@ -163,20 +163,20 @@ class Predictions:
             observation: Observation = stop.value
             return observation
 
-    def _get(self, request: Request) -> Reply:
+    def _get(self, request: ApiRequest) -> ApiReply:
         path = f"{request.path}?{urlencode(request.params)}"
         is_discovery = "namespaces" not in request.path
         if is_discovery and path in self._documents:
-            return Reply(document=self._documents[path])
+            return ApiReply(document=self._documents[path])
         try:
             response = self._client.request("GET", path)
         except OSError as error:
-            return Reply(status=0, message=str(error))
+            return ApiReply(status=0, message=str(error))
         if response.status != 200:
-            return Reply(status=response.status, message=response.body.decode())
+            return ApiReply(status=response.status, message=response.body.decode())
         if is_discovery:
             self._documents[path] = response.document
-        return Reply(document=response.document)
+        return ApiReply(document=response.document)
 
     def _decisions(self, observation: Observation, now: float) -> Iterator[Decision]:
         """Yield what is desired for the histories that the controller may have."""

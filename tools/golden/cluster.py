@@ -18,8 +18,8 @@ from unittest import mock
 import time_machine
 
 from adapter.background import Background
-from adapter.cli.console.reader import Installation, Reader
-from adapter.cli.console.views import Query, Views
+from adapter.cli.console.reader import ClusterReader, ShownInstallation
+from adapter.cli.console.views import PageQuery, Views
 from adapter.clients.kubernetes import Kube
 from rules.quoting import escaped
 from tools import kubeconfig as kubeconfigs
@@ -116,16 +116,16 @@ async def _views(
     kube = await Kube.connect(kubeconfig, qps=_RATE, burst=_RATE, timeout=_TIMEOUT)
     try:
         async with Background.running() as background:
-            installation = Installation(
+            installation = ShownInstallation(
                 kubeconfig=kubeconfig, namespace=NAMESPACE, service=NAME, prometheus=None
             )
-            views = Views(Reader(kube, installation, None))
+            views = Views(ClusterReader(kube, installation, None))
             seen = views.reader.autoscalers
             background.start("autoscalers", seen.run())
-            await views.autoscalers(Query())  # metrics are requested once a row is shown
+            await views.autoscalers(PageQuery())  # metrics are requested once a row is shown
             await until(lambda: not seen._pending)  # noqa: SLF001 - no page says that it is complete
-            rows = await views.autoscalers(Query())
-            shown = await views.autoscaler(Query(), *page) if page else None
+            rows = await views.autoscalers(PageQuery())
+            shown = await views.autoscaler(PageQuery(), *page) if page else None
             return rows.lines, shown.lines if shown else ()
     finally:
         await kube.close()

@@ -11,11 +11,11 @@ from unittest import mock
 
 from adapter import errors
 from adapter.clients.value_index import Item, ValueIndex
-from adapter.clients.watch_cache import Content
+from adapter.clients.watch_cache import WatchContent
 from adapter.server.api.outcomes import Outcomes
 from adapter.server.apimachinery.request_info import RequestInfo
 from adapter.server.app import autoscaling, server
-from adapter.server.app.cluster import Watched
+from adapter.server.app.cluster import Watches
 from adapter.server.app.host import Host
 from adapter.server.autoscalers.watch import Autoscalers
 from rules.selectors import selectors
@@ -60,14 +60,14 @@ class Watch:
             target = each["spec"]["scaleTargetRef"]["name"]
             selector = selectors.parse(f"app={target}")
             workloads.put(Item(each["metadata"]["namespace"], target, selector))
-        watched: Any = Watched
+        watched: Any = Watches
         with (
             mock.patch.object(autoscaling, "WatchCaches", self._hpa_cache),
             mock.patch.object(autoscaling, "Autoscalers", self._autoscalers),
         ):
             start(host, watched(self._kube, _Cache(workloads), None), *parts)
 
-    def _hpa_cache(self, _: object, content: Content[Any], **__: object) -> _Cache:
+    def _hpa_cache(self, _: object, content: WatchContent[Any], **__: object) -> _Cache:
         index = content.index()
         for each in self._hpas:
             index.put(content.parse(each))

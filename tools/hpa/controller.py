@@ -27,7 +27,7 @@ from certs.issue import issue_temporary
 from rules import quantity
 from rules.hpa import decision, reading
 from rules.hpa.decision import Decision
-from rules.hpa.reading import Observation, Reply, Request
+from rules.hpa.reading import ApiReply, ApiRequest, Observation
 from tools import http_server
 from tools.control_plane.client import MERGE_PATCH, Client
 from tools.control_plane.plane import ControlPlane
@@ -251,16 +251,16 @@ class Testbed:
             return int(target["spec"]["replicas"])
         return None
 
-    def _reply(self, request: Request) -> Reply:
+    def _reply(self, request: ApiRequest) -> ApiReply:
         path = f"{request.path}?{urlencode(request.params)}"
         if "/namespaces/" not in path and path in self._documents:
-            return Reply(document=self._documents[path])
+            return ApiReply(document=self._documents[path])
         response = self._admin.request("GET", path)
         if response.status != 200:
-            return Reply(status=response.status, message=response.body.decode())
+            return ApiReply(status=response.status, message=response.body.decode())
         if "/namespaces/" not in path:
             self._documents[path] = response.document
-        return Reply(document=response.document)
+        return ApiReply(document=response.document)
 
     def _each(self, act: Callable[[Case], Any], cases: Sequence[Case]) -> list[Any]:
         with futures.ThreadPoolExecutor(_WORKERS) as executor:

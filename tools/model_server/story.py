@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Protocol
 
 from adapter.cli.demo.engine import Model
-from adapter.cli.demo.fleet import Pod
+from adapter.cli.demo.fleet import GpuPod
 from tools.cluster.fleet import LiveFleet
 from tools.cluster.walkthrough import Walkthrough, echo
 from tools.model_server.server import MAX_RUNNING
@@ -117,7 +117,7 @@ class Service:
         self._free = list(servers)
         self._targets = folder / "model-servers.json"
         self._lock = threading.Lock()
-        self._of_pods: dict[Pod, Server] = {}
+        self._of_pods: dict[GpuPod, Server] = {}
         self._outstanding = dict.fromkeys(servers, 0)
         self._write()
 

@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from adapter.cli.demo.generations import DEFAULT, GENERATIONS, Generation
+from adapter.cli.demo.generations import DEFAULT, GENERATIONS, DemoGeneration
 from tools.cluster import cluster
 from tools.cluster.cluster import Cluster
 from tools.control_plane import build, foreground, plane
@@ -45,7 +45,7 @@ _SCRAPE_TIMEOUT = 60.0
 _ADDRESS = re.compile(r"^Console: (http://\S+)$", re.MULTILINE)
 
 
-def generations() -> dict[str, Generation]:
+def generations() -> dict[str, DemoGeneration]:
     """Return the generations of exporters whose series name the pod, which the HPA needs."""
     return {
         name: each
@@ -168,7 +168,7 @@ def _run(args: argparse.Namespace, programs: Programs, folder: Path, step: Steps
             step("stopping")
 
 
-def _deploy(c: Cluster, load: int, generation: Generation) -> None:
+def _deploy(c: Cluster, load: int, generation: DemoGeneration) -> None:
     """Create both Deployments and wait until Prometheus has a series of BERT's pod.
 
     The adapter, started after this, thus has the metric from its first relist on.

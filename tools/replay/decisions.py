@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rules.hpa import autoscaler, replay
-from rules.hpa.replay import Reading, Sync
+from rules.hpa.replay import MetricReading, Sync
 from tools.control_plane.plane import ControlPlane
 from tools.hpa import controller
 from tools.hpa.controller import HPAS, PODS, TARGETS, create_pod, remove_pod, set_status
@@ -142,7 +142,7 @@ def _sync(row: Row, step: int, replicas: int) -> Sync:
     found = next((each for each in past if round(each.time) == row.case.time(step)), None)
     return Sync(
         time=time.time(),
-        readings=found.readings if found else (Reading(milli=None),) * len(row.case.each),
+        readings=found.readings if found else (MetricReading(milli=None),) * len(row.case.each),
         replicas=replicas,
         present=_PRESENT,
         pods=found.pods if found else 0,

@@ -33,8 +33,8 @@ from rules import quantity, ruleset
 from rules.document.sources import DEFAULT
 from rules.errors import UnreadableError
 from rules.hpa import autoscaler, reading
-from rules.hpa.reading import Reply, Request
-from rules.hpa.replay import Reading
+from rules.hpa.reading import ApiReply, ApiRequest
+from rules.hpa.replay import MetricReading
 from rules.kinds import PODS, WORKLOADS, GroupResource, Kinds
 from rules.metrics_apis import CUSTOM, EXTERNAL
 from rules.query import entry_document
@@ -58,18 +58,18 @@ class Row:
     case: Case
     past: Past | None
     """None if it was refused, because a metric has no value at all."""
-    answers: list[tuple[Reading, ...]]
+    answers: list[tuple[MetricReading, ...]]
     """What the controller would have read from the server of each metric, at each step."""
     items: list[list[list[Any]]]
     """Of the server's answers; empty for an error."""
 
     @property
-    def compared(self) -> list[tuple[tuple[Reading, ...], tuple[Reading, ...]]]:
+    def compared(self) -> list[tuple[tuple[MetricReading, ...], tuple[MetricReading, ...]]]:
         """What a replay and the server say, at each step."""
         by_time = (
             {round(each.time): each.readings for each in self.past.history} if self.past else {}
         )
-        nothing = (Reading(milli=None),) * len(self.case.each)
+        nothing = (MetricReading(milli=None),) * len(self.case.each)
         found = []
         for step, answered in enumerate(self.answers):
             read = by_time.get(self.case.time(step), nothing)
@@ -93,7 +93,7 @@ class Row:
         return any(all(each.milli is None for each in of) for of in of_metrics)
 
 
-def _without_pods(reading: Reading) -> Reading:
+def _without_pods(reading: MetricReading) -> MetricReading:
     return replace(reading, missing=0, unready=0)
 
 
@@ -136,20 +136,20 @@ class Api:
         """Return the result of steps."""
         return await client.run(steps, self._reply)
 
-    async def _reply(self, request: Request) -> Reply:
+    async def _reply(self, request: ApiRequest) -> ApiReply:
         if request.path.endswith("/scale"):
             status = {"replicas": 1, "selector": "app=web"}
-            return Reply(document={"spec": {"replicas": 1}, "status": status})
+            return ApiReply(document={"spec": {"replicas": 1}, "status": status})
         if request.path == f"/apis/{CUSTOM.name}":
             served = [{"version": "v1beta2"}]
-            return Reply(document={"preferredVersion": served[0], "versions": served})
+            return ApiReply(document={"preferredVersion": served[0], "versions": served})
         if request.path in _DISCOVERY:
             kinds = _DISCOVERY[request.path]
             resources = [{"kind": kind, "name": name} for kind, name in kinds]
-            return Reply(document={"resources": resources})
-        return Reply(document=self._case.hpa)
+            return ApiReply(document={"resources": resources})
+        return ApiReply(document=self._case.hpa)
 
-    async def explanation(self, request: Request) -> Mapping[str, Any]:
+    async def explanation(self, request: ApiRequest) -> Mapping[str, Any]:
         """Return the part of an explanation that a replay needs."""
         group, info = parsed(request)
         requested = await group.resolve(info, self._backend)
@@ -157,7 +157,7 @@ class Api:
         return {"plan": plan, "verdict": ""}
 
 
-def parsed(request: Request) -> tuple[AnyGroup, request_info.RequestInfo]:
+def parsed(request: ApiRequest) -> tuple[AnyGroup, request_info.RequestInfo]:
     """Return the API group of a request, and the request as the server parses it."""
     group: AnyGroup = external if EXTERNAL.has(request.path) else custom
     query = "&".join(f"{key}={each}" for key, each in request.params.items())
@@ -217,12 +217,12 @@ async def _read(api: Any, prometheus: Prometheus, case: Case) -> Past | None:
         return None
 
 
-async def _requests(api: Api, case: Case) -> list[Request]:
+async def _requests(api: Api, case: Case) -> list[ApiRequest]:
     found = await api.run(reading.requests(autoscaler.autoscaler(case.hpa)))
-    return [each for each in found if isinstance(each, Request)]
+    return [each for each in found if isinstance(each, ApiRequest)]
 
 
-async def _items(request: Request, backend: Backend) -> list[Any]:
+async def _items(request: ApiRequest, backend: Backend) -> list[Any]:
     """Return the items of the server's answer; none for an error."""
     group, info = parsed(request)
     try:
@@ -232,13 +232,13 @@ async def _items(request: Request, backend: Backend) -> list[Any]:
         return []
 
 
-def _read_from(items: Sequence[Any], case: Case, step: int) -> Reading:
+def _read_from(items: Sequence[Any], case: Case, step: int) -> MetricReading:
     """Return what the controller reads from the items."""
     values = [quantity.milli_value(each["value"]) for each in items]
     if not values:
-        return Reading(milli=None)
+        return MetricReading(milli=None)
     if case.kind != "pods":
-        return Reading(milli=_total(values, average=case.average))
+        return MetricReading(milli=_total(values, average=case.average))
     of = dict(zip((each["describedObject"]["name"] for each in items), values, strict=True))
     counted, missing, unready = [], 0, 0
     for pod in case.there(step):
@@ -251,7 +251,7 @@ def _read_from(items: Sequence[Any], case: Case, step: int) -> Reading:
         elif pod.name not in of:
             missing += 1
     counted = [*of.values()]
-    return Reading(milli=sum(counted), counted=len(counted), missing=missing, unready=unready)
+    return MetricReading(milli=sum(counted), counted=len(counted), missing=missing, unready=unready)
 
 
 def _total(values: Sequence[int], *, average: bool) -> int:

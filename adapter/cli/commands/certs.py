@@ -17,12 +17,12 @@ import yaml
 
 from adapter import settings
 from adapter.files import read_file
-from adapter.settings.flag import Group, flag
+from adapter.settings.flag import FlagGroup, flag
 from adapter.settings.flag_types import FILE, STRING, integer, repeated
 from certs import secret
 from certs.bundle import CertificateError
 from certs.issue import Authority
-from certs.renew import Policy, State
+from certs.renew import CertificatePolicy, SharedKeys
 from rules.findings import Finding
 from rules.metrics_apis import CUSTOM
 
@@ -46,7 +46,7 @@ publish the caBundle in each APIService yourself:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Issue(Group):
+class _Issue(FlagGroup):
     """What is issued, and where it is written."""
 
     TITLE = "Flags"
@@ -86,7 +86,7 @@ class _Issue(Group):
             yield Finding(fact="--ca-cert-file and --ca-key-file must be given together")
 
 
-_COMMAND = settings.Command(
+_COMMAND = settings.CommandSpec(
     name="certs issue",
     help=f"""Usage: gpu-metrics-adapter certs issue [FLAGS]
 
@@ -128,7 +128,7 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def _issue(options: _Issue) -> State:
+def _issue(options: _Issue) -> SharedKeys:
     now = dt.datetime.now(dt.UTC)
     name = options.service
     if options.ca_cert_file and options.ca_key_file:
@@ -136,9 +136,9 @@ def _issue(options: _Issue) -> State:
         authority = Authority.parse(read_file(certificate), read_file(key))
     else:
         authority = Authority.create(name, now=now, valid=dt.timedelta(days=options.ca_days))
-    hosts = (*Policy.of_service(name, _namespace(options)).hosts, *options.hosts)
+    hosts = (*CertificatePolicy.of_service(name, _namespace(options)).hosts, *options.hosts)
     valid = dt.timedelta(days=options.days)
-    return State(
+    return SharedKeys(
         authority=authority, serving=authority.issue(hosts, name=name, now=now, valid=valid)
     )
 
@@ -147,7 +147,7 @@ def _namespace(options: _Issue) -> str:
     return options.namespace or os.environ.get("POD_NAMESPACE") or _SERVICE
 
 
-def _files(state: State, options: _Issue) -> Mapping[str, bytes]:
+def _files(state: SharedKeys, options: _Issue) -> Mapping[str, bytes]:
     document = secret.document(
         state,
         name=options.secret or secret.name_of(options.service),

@@ -11,7 +11,7 @@ from functools import partial
 
 from adapter import settings
 from adapter.cli.commands import check_inputs, without_log
-from adapter.settings.flag import Group, flag
+from adapter.settings.flag import FlagGroup, flag
 from adapter.settings.flag_types import SWITCH
 from rules import ruleset
 from rules.errors import ConfigError
@@ -22,7 +22,7 @@ from rules.ruleset import RuleSet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Options(Group):
+class _Options(FlagGroup):
     """What decides the exit code."""
 
     TITLE = "Flags"
@@ -45,13 +45,13 @@ invalid command line.
 With --prometheus-url, also prints what each rule takes from Prometheus, and what typical requests
 return and how long their queries take. Exit code 1 also if Prometheus cannot be queried.
 
-{settings.flag_help(_Options, settings.Rules, settings.Prometheus)}"""
+{settings.flag_help(_Options, settings.RulesSettings, settings.PrometheusSettings)}"""
 
 
-_COMMAND = settings.Command(
+_COMMAND = settings.CommandSpec(
     name="check",
     help=_HELP,
-    groups=(_Options, settings.Rules, settings.Prometheus),
+    groups=(_Options, settings.RulesSettings, settings.PrometheusSettings),
     positional_flag="config",
 )
 
@@ -88,7 +88,7 @@ def main(argv: Sequence[str]) -> int:
 
 def _report_live(
     loaded: RuleSet,
-    prometheus: settings.Prometheus,
+    prometheus: settings.PrometheusSettings,
     problems: Sequence[Finding],
     report: Callable[[Sequence[Finding]], int],
 ) -> int:

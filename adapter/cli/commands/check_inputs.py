@@ -33,7 +33,7 @@ class Inputs:
     """What was read from manifests and Helm values."""
 
 
-def read(sources: Sequence[settings.Source]) -> Inputs:
+def read(sources: Sequence[settings.RulesSource]) -> Inputs:
     """Read all sources. Raises ConfigError for files that cannot be read, and unknown presets."""
     parsed: list[tuple[str, config.Parsed]] = []
     found: list[Found] = []

@@ -74,7 +74,7 @@ class _Trial:
 
 
 async def report(
-    ruleset: RuleSet, flags: settings.Prometheus
+    ruleset: RuleSet, flags: settings.PrometheusSettings
 ) -> tuple[tuple[str, ...], tuple[Finding, ...]]:
     """Return lines about every rule, and warnings. Raises BackendError, StartError."""
     rules = (*ruleset.rules, *ruleset.external)

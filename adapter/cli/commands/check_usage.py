@@ -15,7 +15,7 @@ from rules.findings import Finding, State
 from rules.query import plan, resource
 from rules.query.aggregate import Sample
 from rules.query.catalog import Step
-from rules.query.plan import Objects
+from rules.query.plan import SelectedObjects
 from rules.quoting import counted
 from rules.ruleset import CompiledResourceRules
 from rules.selectors.selectors import Selector
@@ -45,7 +45,7 @@ async def report(
 async def _try(step: Step, kind: str, prometheus: Prometheus) -> tuple[str, str]:
     """Return what the query returns for all objects, and a warning; either may be empty."""
     namespaced = bool(step.binding.namespace)
-    every = Objects(namespaces=None if namespaced else (), names=None)
+    every = SelectedObjects(namespaces=None if namespaced else (), names=None)
     try:
         text = plan.render(step.source, step.binding, every, Selector(), by_namespace=namespaced)
         started = time.monotonic()

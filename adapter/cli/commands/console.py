@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from adapter import errors, settings
 from adapter.cli.commands import doctor, shutdown, without_log
-from adapter.settings.flag import Group, flag
+from adapter.settings.flag import FlagGroup, flag
 from adapter.settings.flag_types import STRING, SWITCH, integer
 from rules.findings import Finding
 
@@ -19,7 +19,7 @@ NEEDS_JINJA = "needs the package jinja2; run: pip install 'gpu-metrics-adapter[c
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Console(Group):
+class _Console(FlagGroup):
     """Where the console listens."""
 
     TITLE = "Console"
@@ -41,8 +41,8 @@ class _Console(Group):
             )
 
 
-_GROUPS = (_Console, doctor.Installation, settings.Prometheus)
-_COMMAND = settings.Command(
+_GROUPS = (_Console, doctor.Installation, settings.PrometheusSettings)
+_COMMAND = settings.CommandSpec(
     name="console",
     help=f"""Usage: gpu-metrics-adapter console [FLAGS]
 
@@ -80,12 +80,14 @@ def main(argv: Sequence[str]) -> int:
 
 
 async def _run(
-    options: _Console, installation: doctor.Installation, prometheus: settings.Prometheus | None
+    options: _Console,
+    installation: doctor.Installation,
+    prometheus: settings.PrometheusSettings | None,
 ) -> None:
     from adapter.cli.console import reader, server  # noqa: PLC0415 - the image does not have jinja2
     from adapter.cli.doctor import client  # noqa: PLC0415 - --help must not import the clients
 
-    cluster = reader.Installation(
+    cluster = reader.ShownInstallation(
         kubeconfig=installation.kubeconfig or client.kubeconfig_path(),
         namespace=installation.namespace,
         service=installation.service,

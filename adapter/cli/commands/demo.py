@@ -26,7 +26,7 @@ from adapter.cli.demo.generations import DEFAULT, GENERATIONS, MEASURED
 from adapter.cli.demo.serving import Page
 from adapter.cli.local_prometheus import binary, debian, process
 from adapter.server.app import server as app
-from adapter.settings.flag import FlagType, Group, flag
+from adapter.settings.flag import FlagGroup, FlagType, flag
 from adapter.settings.flag_types import SWITCH, choice, integer
 from rules.errors import ConfigError
 from rules.metrics_apis import ALL_OBJECTS, CUSTOM, custom_metric
@@ -71,7 +71,7 @@ def _load(text: str) -> float | str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Simulation(Group):
+class _Simulation(FlagGroup):
     """The simulated fleet, and the server beside it."""
 
     TITLE = "Simulation"
@@ -107,7 +107,7 @@ class _Simulation(Group):
     verbose: bool = flag("verbose", SWITCH, "Log at debug level.", default="false")
 
 
-_COMMAND = settings.Command(
+_COMMAND = settings.CommandSpec(
     name="demo",
     help=f"""Usage: gpu-metrics-adapter demo [FLAGS]
 

@@ -12,14 +12,14 @@ from adapter import settings
 from adapter.cli.commands import without_log
 from adapter.settings.cluster import kubeconfig_of_user
 from adapter.settings.command_line import CommandLine
-from adapter.settings.flag import Group, flag
+from adapter.settings.flag import FlagGroup, flag
 from adapter.settings.flag_types import STRING, choice
 
 _NAME = "gpu-metrics-adapter"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Installation(Group):
+class Installation(FlagGroup):
     """Where the adapter is installed."""
 
     TITLE = "Installation"
@@ -30,7 +30,7 @@ class Installation(Group):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Report(Group):
+class _Report(FlagGroup):
     """How the report is printed."""
 
     TITLE = "Report"
@@ -54,11 +54,11 @@ is set in the pod.
 Exit code: 0 without a failure, 1 with one, 2 for an invalid command line or if the API server
 cannot be reached.
 
-{settings.flag_help(Installation, _Report, settings.Prometheus)}"""
+{settings.flag_help(Installation, _Report, settings.PrometheusSettings)}"""
 
 
-_COMMAND = settings.Command(
-    name="doctor", help=_HELP, groups=(Installation, _Report, settings.Prometheus)
+_COMMAND = settings.CommandSpec(
+    name="doctor", help=_HELP, groups=(Installation, _Report, settings.PrometheusSettings)
 )
 
 
@@ -70,8 +70,8 @@ def main(argv: Sequence[str]) -> int:
 
 
 def parse(
-    command: settings.Command, argv: Sequence[str]
-) -> tuple[CommandLine, settings.Prometheus | None]:
+    command: settings.CommandSpec, argv: Sequence[str]
+) -> tuple[CommandLine, settings.PrometheusSettings | None]:
     """Parse a command line whose last group is that of Prometheus, None without its URL."""
     url = os.environ.get("PROMETHEUS_URL", "")
     default = [f"--prometheus-url={url}"] if url else []
@@ -80,7 +80,9 @@ def parse(
     return line, line.groups[-1] if known else None
 
 
-def _run(installation: Installation, form: str, prometheus: settings.Prometheus | None) -> int:
+def _run(
+    installation: Installation, form: str, prometheus: settings.PrometheusSettings | None
+) -> int:
     from adapter.cli.doctor import checks, client, report
 
     with without_log():

@@ -12,7 +12,7 @@ from adapter import settings
 from adapter.cli.doctor import autoscaler
 from adapter.cli.doctor.client import connected
 from adapter.settings.cluster import kubeconfig_of_user
-from adapter.settings.flag import Group, flag
+from adapter.settings.flag import FlagGroup, flag
 from adapter.settings.flag_types import STRING, choice
 from rules.causes import explanation_text
 from rules.errors import UnreadableError
@@ -23,7 +23,7 @@ _HPA = "hpa"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Options(Group):
+class _Options(FlagGroup):
     """What is explained, and how."""
 
     TITLE = "Flags"
@@ -42,7 +42,7 @@ class _Options(Group):
     )
 
 
-_COMMAND = settings.Command(
+_COMMAND = settings.CommandSpec(
     name="explain",
     help=f"""Usage: gpu-metrics-adapter explain NAMESPACE/RESOURCE/NAME METRIC [FLAGS]
        gpu-metrics-adapter explain RESOURCE/NAME METRIC [FLAGS]

@@ -18,7 +18,7 @@ from adapter.cli.doctor import comparison
 from adapter.cli.doctor.client import connected
 from adapter.files import MANIFESTS, read_file
 from adapter.settings.cluster import kubeconfig_of_user
-from adapter.settings.flag import Group, flag
+from adapter.settings.flag import FlagGroup, flag
 from adapter.settings.flag_types import FILE, STRING, SWITCH, choice, repeated
 from adapter.settings.ignored import IGNORED
 from rules import ruleset
@@ -29,7 +29,7 @@ from rules.document.yaml import MappingNode
 from rules.errors import ConfigError, UnreadableError
 from rules.findings import Finding, State, in_file
 from rules.hpa import reading
-from rules.hpa.reading import Request, Steps
+from rules.hpa.reading import ApiRequest, Steps
 from rules.migration import chart, keda, overlay, scaled_objects, workload
 from rules.migration.notes import Verdict, note, render
 from rules.quoting import counted, escaped
@@ -43,7 +43,7 @@ _VERDICTS: tuple[Verdict, ...] = ("same", "differs", "left out")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Options(Group):
+class _Options(FlagGroup):
     """What is read and written."""
 
     TITLE = "Flags"
@@ -107,7 +107,7 @@ class _Options(Group):
             yield Finding(subject="FILE", fact="is missing")
 
 
-_COMMAND = settings.Command(
+_COMMAND = settings.CommandSpec(
     name="migrate",
     help=f"""Usage: gpu-metrics-adapter migrate FILE... [FLAGS]
        gpu-metrics-adapter migrate --cluster [FLAGS]
@@ -333,7 +333,7 @@ def documents_of_cluster() -> Steps[list[Mapping[str, Any]]]:
 
 
 def _listed(path: str, *, optional: bool = False) -> Steps[list[Mapping[str, Any]]]:
-    reply = yield Request(path=path)
+    reply = yield ApiRequest(path=path)
     if reply.failed:
         if optional and reply.status == 404:
             return []  # KEDA is not installed

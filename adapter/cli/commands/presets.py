@@ -12,7 +12,7 @@ from typing import Literal
 
 from adapter import errors, settings
 from adapter.clients import detection, sources
-from adapter.settings.flag import Group, flag
+from adapter.settings.flag import FlagGroup, flag
 from adapter.settings.flag_types import choice
 from rules import presets
 from rules.causes.explanation_text import wrapped
@@ -27,7 +27,7 @@ Without an argument, lists the presets. With NAME, prints the rules of that pres
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Output(Group):
+class _Output(FlagGroup):
     """How the report is printed."""
 
     TITLE = "Output"
@@ -43,12 +43,12 @@ Searches Prometheus for the series of GPU exporters and model servers. Prints th
 match, and what is missing for more. Exit code: 0 if a preset matches, 1 if none does or Prometheus
 cannot be queried, 2 for an invalid command line.
 
-{settings.flag_help(settings.Prometheus, _Output)}"""
+{settings.flag_help(settings.PrometheusSettings, _Output)}"""
 
 
-_COMMAND = settings.Command(name="presets", help=_HELP, arguments=("NAME...",))
-_DETECT = settings.Command(
-    name="presets detect", help=_DETECT_HELP, groups=(settings.Prometheus, _Output)
+_COMMAND = settings.CommandSpec(name="presets", help=_HELP, arguments=("NAME...",))
+_DETECT = settings.CommandSpec(
+    name="presets detect", help=_DETECT_HELP, groups=(settings.PrometheusSettings, _Output)
 )
 
 
@@ -89,12 +89,12 @@ def _detect(argv: Sequence[str]) -> int:
     return 0 if report.presets else 1
 
 
-async def _observe(flags: settings.Prometheus) -> detect.Report:
+async def _observe(flags: settings.PrometheusSettings) -> detect.Detection:
     async with sources.connect_prometheus(flags) as prometheus:
         return await detection.report(prometheus)
 
 
-def _lines(report: detect.Report) -> Iterator[str]:
+def _lines(report: detect.Detection) -> Iterator[str]:
     for sighting in report.exporters:
         yield (
             f"dcgm-exporter, {sighting.release} by its labels"
@@ -129,7 +129,7 @@ def _findings(found: Sequence[Finding]) -> list[dict[str, str]]:
     return [{"code": each.reason, "text": each.sentence} for each in found]
 
 
-def _json(report: detect.Report) -> str:
+def _json(report: detect.Detection) -> str:
     document = {
         "presets": report.presets,
         "flags": report.flags,

@@ -17,10 +17,10 @@ from adapter.cli.commands import doctor, without_log
 from adapter.cli.commands.console import NEEDS_JINJA
 from adapter.cli.doctor import replay
 from adapter.cli.doctor.client import connected
-from adapter.cli.doctor.replay import Wanted
+from adapter.cli.doctor.replay import ReplayOptions
 from adapter.clients import sources
 from adapter.files import read_file
-from adapter.settings.flag import FlagType, Group, flag
+from adapter.settings.flag import FlagGroup, FlagType, flag
 from adapter.settings.flag_types import FILE, STRING, choice, comma_separated, duration
 from rules.errors import UnreadableError
 from rules.findings import Finding
@@ -37,7 +37,7 @@ def _number(text: str) -> int | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Replay(Group):
+class _Replay(FlagGroup):
     """What is replayed."""
 
     TITLE = "Replay"
@@ -90,8 +90,8 @@ class _Replay(Group):
 
 
 _MAX_SYNCS = 200_000
-_GROUPS = (_Replay, doctor.Installation, settings.Prometheus)
-_COMMAND = settings.Command(
+_GROUPS = (_Replay, doctor.Installation, settings.PrometheusSettings)
+_COMMAND = settings.CommandSpec(
     name="replay",
     help=f"""Usage: gpu-metrics-adapter replay hpa NAMESPACE/NAME [FLAGS]
 
@@ -143,8 +143,8 @@ def main(argv: Sequence[str]) -> int:
         return 1
 
 
-def _wanted(options: _Replay) -> Wanted:
-    return Wanted(
+def _wanted(options: _Replay) -> ReplayOptions:
+    return ReplayOptions(
         since=options.since,
         targets=options.targets,
         metric=options.metric,
@@ -181,9 +181,9 @@ def _progress(part: float) -> None:
 async def _run(
     output: str,
     kubeconfig: str | None,
-    connection: settings.Prometheus,
+    connection: settings.PrometheusSettings,
     names: tuple[str, str],
-    wanted: Wanted,
+    wanted: ReplayOptions,
 ) -> int:
     async with connected(kubeconfig) as client, sources.connect_prometheus(connection) as found:
         replayed = await replay.run(client, found, *names, wanted, _progress)

@@ -38,7 +38,7 @@ Runs unit tests of rules: series in promtool's notation, requests, and the expec
 Prometheus evaluates them: `$PROMETHEUS`, one in the PATH, or one that is downloaded. Exit code: 0
 if all tests pass, 1 if not, 2 for an invalid command line."""
 
-_COMMAND = settings.Command(name="test", help=_HELP, arguments=("FILE...",))
+_COMMAND = settings.CommandSpec(name="test", help=_HELP, arguments=("FILE...",))
 
 
 class _FailedWriteError(Exception):
@@ -82,9 +82,10 @@ def _load(file: Path) -> tuple[Path, Suite, RuleSet]:
         message = f"cannot be read: {error.strerror}"
         problem = in_file(State.FAILURE, message, file=str(file))
         raise ConfigError([problem]) from error
-    sources = [settings.Source(kind="preset", name=name) for name in suite.presets]
+    sources = [settings.RulesSource(kind="preset", name=name) for name in suite.presets]
     sources += [
-        settings.Source(kind="config", name=str(file.parent / name)) for name in suite.rule_files
+        settings.RulesSource(kind="config", name=str(file.parent / name))
+        for name in suite.rule_files
     ]
     return file, suite, ruleset.compile(check_inputs.read(sources).parsed)
 

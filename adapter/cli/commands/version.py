@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from adapter import __version__, settings
 
-_COMMAND = settings.Command(name="version", help="Usage: gpu-metrics-adapter version")
+_COMMAND = settings.CommandSpec(name="version", help="Usage: gpu-metrics-adapter version")
 
 
 def main(argv: Sequence[str]) -> int:

@@ -24,11 +24,11 @@ from adapter.cli.console.rows import NEVER, Look, Row
 from adapter.cli.doctor import client
 from adapter.clients.kubernetes import Kube
 from adapter.clients.value_index import Item, ValueIndex
-from adapter.clients.watch_cache import Content, WatchCaches
+from adapter.clients.watch_cache import WatchCaches, WatchContent
 from rules.errors import UnreadableError
 from rules.findings import Finding, State, failure
 from rules.hpa import autoscaler, judgement, reading
-from rules.hpa.reading import Reply, Request
+from rules.hpa.reading import ApiReply, ApiRequest
 from rules.kinds import Kind
 
 Document = Mapping[str, Any]
@@ -60,7 +60,7 @@ _MAX_SAMPLES = 240
 """Samples of one autoscaler: an hour, or longer if nothing changed meanwhile."""
 
 
-class Sample(NamedTuple):
+class ReplicaSample(NamedTuple):
     """State of an autoscaler at one time."""
 
     time: float
@@ -81,20 +81,20 @@ class Sample(NamedTuple):
         }
 
 
-class Autoscalers:
+class AutoscalerList:
     """Follows the autoscalers while `run` runs. `clock` returns Unix seconds."""
 
     def __init__(self, kube: Kube, clock: Callable[[], float] = time.time) -> None:
         self._kube = kube
         self._clock = clock
-        content: Content[ValueIndex[Document]] = Content(
+        content: WatchContent[ValueIndex[Document]] = WatchContent(
             index=ValueIndex, parse=self._parse, metadata_only=False
         )
         registry = CollectorRegistry()
         self._caches = WatchCaches(kube, content, metrics=telemetry.WatchCacheMetrics(registry))
         self._looks: LRUCache[str, Look] = LRUCache(_MAX_KEPT)
-        self._samples: LRUCache[str, deque[Sample]] = LRUCache(_MAX_KEPT)
-        self._scales: LRUCache[str, tuple[float, Reply]] = LRUCache(_MAX_KEPT)
+        self._samples: LRUCache[str, deque[ReplicaSample]] = LRUCache(_MAX_KEPT)
+        self._scales: LRUCache[str, tuple[float, ApiReply]] = LRUCache(_MAX_KEPT)
         """Scales and discovery documents by path, and when they were read."""
         self._due: asyncio.Queue[str] = asyncio.Queue(MAX_SHOWN)
         self._pending: set[str] = set()
@@ -111,7 +111,7 @@ class Autoscalers:
         found = (rows.row(each, self._looks.get(_key(each)) or NEVER) for each in documents)
         return tuple(sorted(found, key=lambda each: each.order))
 
-    def samples(self, key: str) -> Sequence[Sample]:
+    def samples(self, key: str) -> Sequence[ReplicaSample]:
         """Return what was seen of an autoscaler, oldest first."""
         return tuple(self._samples.get(key) or ())
 
@@ -161,7 +161,7 @@ class Autoscalers:
         if samples and self._clock() - samples[-1].time < after:
             return
         values = tuple(each.current for each in row.values)
-        new = Sample(self._clock(), row.present, row.wanted, values)
+        new = ReplicaSample(self._clock(), row.present, row.wanted, values)
         if len(samples) > 1 and samples[-1][1:] == new[1:] == samples[-2][1:]:
             samples.pop()  # a line needs the first and the last of equal samples
         samples.append(new)
@@ -202,7 +202,7 @@ class Autoscalers:
                 findings.append(judgement.judge(str(metric), request, reply, reading.DOCTOR))
         return Look(at=self._clock(), stamps=tuple(stamps), findings=tuple(filter(None, findings)))
 
-    async def _kept_reply(self, request: Request) -> Reply:
+    async def _kept_reply(self, request: ApiRequest) -> ApiReply:
         kept = self._scales.get(request.path)
         if kept is not None and self._clock() - kept[0] < _SCALE_FRESH:
             return kept[1]
@@ -226,7 +226,7 @@ def _kept(document: Document) -> Document:
     }
 
 
-def _oldest(reply: Reply) -> float | None:
+def _oldest(reply: ApiReply) -> float | None:
     """Return the time of the oldest value in a list of values."""
     with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):
         stamps = (each["timestamp"] for each in reply.document["items"])

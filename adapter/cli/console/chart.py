@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from adapter.cli.console.autoscalers import Sample
+from adapter.cli.console.autoscalers import ReplicaSample
 from rules.hpa.autoscaler import Autoscaler
 from rules.hpa.replay_report import Replay
 
@@ -37,7 +37,7 @@ class Chart:
     """What a reader who does not see the chart should know."""
 
 
-def of_samples(hpa: Autoscaler, samples: Sequence[Sample]) -> list[Chart]:
+def of_samples(hpa: Autoscaler, samples: Sequence[ReplicaSample]) -> list[Chart]:
     """Return a chart of each metric with its target, and one of replicas."""
     found = []
     for index, metric in enumerate(hpa.metrics):

@@ -44,7 +44,7 @@ _FOREIGN = (
 )
 
 
-class Guard:
+class TokenGuard:
     """Middleware that lets requests with the token pass. `path` is the root of the console."""
 
     def __init__(self, path: str) -> None:

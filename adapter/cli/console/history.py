@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
-from adapter.cli.console.autoscalers import Sample
+from adapter.cli.console.autoscalers import ReplicaSample
 from adapter.cli.doctor import history
-from adapter.clients.prometheus_result import Range
+from adapter.clients.prometheus_result import RangeResult
 from rules.hpa.autoscaler import Autoscaler
 
 SECONDS = 6 * 3600.0
@@ -27,7 +27,7 @@ def query(namespace: str, name: str) -> str:
     return history.of_status(namespace, name, _PRESENT, _WANTED, _VALUE)
 
 
-def samples(hpa: Autoscaler, ranges: Iterable[Range]) -> list[Sample]:
+def samples(hpa: Autoscaler, ranges: Iterable[RangeResult]) -> list[ReplicaSample]:
     """Return what the series say, oldest first; times without replicas are left out."""
     found: dict[tuple[str, str, str], dict[float, float]] = {}
     for each in ranges:
@@ -41,7 +41,7 @@ def samples(hpa: Autoscaler, ranges: Iterable[Range]) -> list[Sample]:
         for each in hpa.metrics
     ]
     return [
-        Sample(
+        ReplicaSample(
             time,
             int(present[time]),
             int(wanted.get(time, present[time])),
@@ -56,7 +56,7 @@ def samples(hpa: Autoscaler, ranges: Iterable[Range]) -> list[Sample]:
     ]
 
 
-def rescales(events: Iterable[Mapping[str, Any]]) -> list[Sample]:
+def rescales(events: Iterable[Mapping[str, Any]]) -> list[ReplicaSample]:
     """Return the desired replicas that the controller's Events report, oldest first.
 
     Equal Events are one, which has the time of the last: what was before that is not known.
@@ -69,4 +69,4 @@ def rescales(events: Iterable[Mapping[str, Any]]) -> list[Sample]:
         and each["time"]
     ]
     since = max((time for time, _, repeated in found if repeated), default=0.0)
-    return [Sample(time, None, size, ()) for time, size, _ in sorted(found) if time >= since]
+    return [ReplicaSample(time, None, size, ()) for time, size, _ in sorted(found) if time >= since]

@@ -13,8 +13,8 @@ import markupsafe
 from aiohttp import web
 
 from adapter.cli.console import autoscalers
-from adapter.cli.console.guard import Guard, Handler
-from adapter.cli.console.views import Query, Show, View, Views, replay_variables
+from adapter.cli.console.guard import Handler, TokenGuard
+from adapter.cli.console.views import PageQuery, Show, View, Views, replay_variables
 from rules.errors import UnreadableError
 from rules.hpa import replay_report
 from rules.hpa.replay_report import Replay
@@ -28,7 +28,7 @@ _MAX_KEY = 400
 _PARAMETERS = ("search", "namespace", "since", "target")
 
 
-def application(views: Views, guard: Guard, prefix: str) -> web.Application:
+def application(views: Views, guard: TokenGuard, prefix: str) -> web.Application:
     """Return the application that serves the views below `prefix`, which is empty or a path."""
     pages = _Pages(views, prefix)
     app = web.Application(middlewares=[guard.check])
@@ -91,7 +91,7 @@ class _Pages:
 
         async def handle(request: web.Request) -> web.Response:
             parts = {name: text for name, text in request.match_info.items() if name != "suffix"}
-            query = Query(
+            query = PageQuery(
                 **{each: request.query.get(each, "")[:_MAX_KEY] for each in _PARAMETERS},
                 visible=_visible(request),
             )

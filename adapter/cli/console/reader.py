@@ -19,7 +19,7 @@ from adapter.cli.console import history as past
 from adapter.cli.console.rows import Row
 from adapter.cli.doctor import autoscaler, checks, installation
 from adapter.cli.doctor.autoscaler import Explained
-from adapter.cli.doctor.client import Client
+from adapter.cli.doctor.client import ApiClient
 from adapter.clients import detection
 from adapter.clients.kubernetes import Kube
 from adapter.clients.prometheus import Prometheus
@@ -27,7 +27,7 @@ from rules.errors import UnreadableError
 from rules.exporters import detect
 from rules.findings import Finding, State
 from rules.hpa.autoscaler import Autoscaler
-from rules.hpa.reading import Request
+from rules.hpa.reading import ApiRequest
 from rules.hpa.report import explains
 from rules.metrics_apis import CUSTOM, EXTERNAL
 
@@ -65,24 +65,24 @@ _EVENTS = "/api/v1/namespaces/{}/events"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Installation:
+class ShownInstallation:
     """What doctor checks."""
 
     kubeconfig: str | None
     namespace: str
     service: str
-    prometheus: settings.Prometheus | None
+    prometheus: settings.PrometheusSettings | None
 
 
-class Reader:
+class ClusterReader:
     """What is read of one cluster."""
 
     def __init__(
-        self, kube: Kube, installation: Installation, prometheus: Prometheus | None
+        self, kube: Kube, installation: ShownInstallation, prometheus: Prometheus | None
     ) -> None:
-        self.autoscalers = seen.Autoscalers(kube)
+        self.autoscalers = seen.AutoscalerList(kube)
         self._kube = kube
-        self.client = Client(kube)
+        self.client = ApiClient(kube)
         self._installation = installation
         self.prometheus = prometheus
         self._answers: SingleFlightCache[str, Any] = SingleFlightCache(
@@ -110,7 +110,7 @@ class Reader:
         )
         return findings
 
-    async def exporters(self) -> detect.Report:
+    async def exporters(self) -> detect.Detection:
         """Return the exporters in Prometheus. Raises UnreadableError."""
         prometheus = self.needed_prometheus()
         try:
@@ -200,7 +200,7 @@ class Reader:
 
     async def history(
         self, hpa: Autoscaler, events: Iterable[Document]
-    ) -> tuple[Sequence[seen.Sample], str]:
+    ) -> tuple[Sequence[seen.ReplicaSample], str]:
         """Return what is recorded elsewhere, then what was seen here, and a sentence about both."""
         own = self.autoscalers.samples(f"{hpa.namespace}/{hpa.name}")
         found, missing = await self._recorded(hpa)
@@ -212,13 +212,13 @@ class Reader:
         sentence = f"{source}, and {here}" if before else here.capitalize()
         return [*before, *own], "; ".join(filter(None, (sentence, missing)))
 
-    async def _recorded(self, hpa: Autoscaler) -> tuple[Sequence[seen.Sample], str]:
+    async def _recorded(self, hpa: Autoscaler) -> tuple[Sequence[seen.ReplicaSample], str]:
         """Return the history in Prometheus; what is missing if there is none."""
         prometheus = self.prometheus
         if prometheus is None:
             return (), "--prometheus-url allows more"
 
-        async def load() -> Sequence[seen.Sample]:
+        async def load() -> Sequence[seen.ReplicaSample]:
             query, now = past.query(hpa.namespace, hpa.name), time.time()
             start = now - past.SECONDS
             found = await prometheus.query_range(query, start, now, past.STEP)
@@ -232,11 +232,11 @@ class Reader:
             return (), "Prometheus has no series of kube-state-metrics about this autoscaler"
         return samples, ""
 
-    async def queries(self, requests: Sequence[Request | None]) -> list[Document]:
+    async def queries(self, requests: Sequence[ApiRequest | None]) -> list[Document]:
         """Return the queries of the metrics that the adapter explains."""
         return await self.cached(f"queries {requests}", lambda: self._queries(requests))
 
-    async def _queries(self, requests: Sequence[Request | None]) -> list[Document]:
+    async def _queries(self, requests: Sequence[ApiRequest | None]) -> list[Document]:
         found: list[Document] = []
         for request in requests:
             if request is None or not explains(request):
@@ -247,7 +247,7 @@ class Reader:
                 found += [{"metric": metric, **each} for each in explained["queries"]]
         return found
 
-    async def explanation(self, request: Request) -> Document:
+    async def explanation(self, request: ApiRequest) -> Document:
         """Return the explanation of a metric. Raises UnreadableError."""
         return await self.cached(f"explanation {request}", lambda: self.client.explanation(request))
 

@@ -11,7 +11,7 @@ from rules import quantity
 from rules.errors import QuantityError, RulesError
 from rules.findings import Finding, State
 from rules.hpa import autoscaler, judgement, units
-from rules.hpa.autoscaler import Autoscaler, Metric
+from rules.hpa.autoscaler import Autoscaler, MetricSpec
 
 Document = Mapping[str, Any]
 
@@ -38,10 +38,10 @@ NEVER = Look(at=0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Value:
+class MetricCell:
     """A metric of an autoscaler, as of the last sync of the controller."""
 
-    metric: Metric
+    metric: MetricSpec
     current: int | None
     """In the unit of the target; None if the controller has no value."""
     stamp: float | None
@@ -83,7 +83,7 @@ class Row:
     present: int | None = None
     wanted: int | None = None
     """Replicas; None if the controller did not read the scale."""
-    values: tuple[Value, ...] = ()
+    values: tuple[MetricCell, ...] = ()
     state: State
     sentence: str
     """Cause and cure; empty if nothing is wrong."""
@@ -153,21 +153,21 @@ def row(document: Document, look: Look = NEVER) -> Row:
     )
 
 
-def _values(hpa: Autoscaler, document: Document, look: Look) -> Iterator[Value]:
+def _values(hpa: Autoscaler, document: Document, look: Look) -> Iterator[MetricCell]:
     """Yield the metrics; their values have the same positions in the status, as for kubectl."""
     current = (document.get("status") or {}).get("currentMetrics") or ()
     for index, metric in enumerate(hpa.metrics):
         source = current[index] if index < len(current) else {}
         kind = metric.type[0].lower() + metric.type[1:]
         text = ((source.get(kind) or {}).get("current") or {}).get(_KEYS[metric.target])
-        yield Value(
+        yield MetricCell(
             metric=metric,
             current=_number(metric, text),
             stamp=look.stamps[index] if index < len(look.stamps) else None,
         )
 
 
-def _number(metric: Metric, text: object) -> int | None:
+def _number(metric: MetricSpec, text: object) -> int | None:
     if text is None:
         return None
     try:
@@ -176,7 +176,7 @@ def _number(metric: Metric, text: object) -> int | None:
         return None
 
 
-def _judge(hpa: Autoscaler, values: Sequence[Value], look: Look) -> tuple[State, str]:
+def _judge(hpa: Autoscaler, values: Sequence[MetricCell], look: Look) -> tuple[State, str]:
     """Return what is most wrong, and a sentence about it.
 
     What the adapter says about a metric is shorter than the condition of the controller.
@@ -201,7 +201,7 @@ def _judge(hpa: Autoscaler, values: Sequence[Value], look: Look) -> tuple[State,
     lacking = [str(each.metric) for each in values if each.current is None]
     if lacking and hpa.conditions.get("ScalingActive", ("",))[0] == "True":
         return State.WARNING, f"{lacking[0]} has no value and is ignored"
-    if doubt := next(filter(None, map(Value.doubt, values)), None):
+    if doubt := next(filter(None, map(MetricCell.doubt, values)), None):
         return State.WARNING, doubt.sentence
     limited, reason, _ = hpa.conditions.get("ScalingLimited", ("", "", ""))
     if limited == "True" and reason == "TooManyReplicas":

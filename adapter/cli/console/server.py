@@ -10,8 +10,8 @@ from aiohttp import web
 from adapter import errors
 from adapter.background import Background
 from adapter.cli.console import pages
-from adapter.cli.console.guard import Guard
-from adapter.cli.console.reader import Installation, Reader
+from adapter.cli.console.guard import TokenGuard
+from adapter.cli.console.reader import ClusterReader, ShownInstallation
 from adapter.cli.console.views import Views
 from adapter.clients import sources
 from adapter.clients.kubernetes import Kube
@@ -23,7 +23,7 @@ _TIMEOUT = 20.0
 
 
 @contextlib.asynccontextmanager
-async def running(installation: Installation, *, port: int, prefix: str) -> AsyncIterator[str]:
+async def running(installation: ShownInstallation, *, port: int, prefix: str) -> AsyncIterator[str]:
     """Run the console and yield its first address, which has the token. Raises StartError.
 
     With a `port` of 0, any free one is taken. `prefix` is empty or a path without a slash at its
@@ -42,9 +42,9 @@ async def running(installation: Installation, *, port: int, prefix: str) -> Asyn
         if installation.prometheus is not None:
             connection = sources.connect_prometheus(installation.prometheus)
             prometheus = await stack.enter_async_context(connection)
-        reader = Reader(kube, installation, prometheus)
+        reader = ClusterReader(kube, installation, prometheus)
         background.start("autoscalers of the console", reader.autoscalers.run())
-        guard = Guard(f"{prefix}/")
+        guard = TokenGuard(f"{prefix}/")
         runner = web.AppRunner(pages.application(Views(reader), guard, prefix), access_log=None)
         await runner.setup()
         stack.push_async_callback(runner.cleanup)

@@ -11,7 +11,7 @@ import orjson
 
 from adapter.cli.console import autoscalers as seen
 from adapter.cli.console import chart
-from adapter.cli.console.reader import EXTERNAL_RESOURCE, Reader
+from adapter.cli.console.reader import EXTERNAL_RESOURCE, ClusterReader
 from adapter.cli.doctor import replay, report
 from rules.causes import explanation_text
 from rules.errors import UnreadableError
@@ -26,7 +26,7 @@ _DAY = "1d"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Query:
+class PageQuery:
     """What a request asks of a view, beside its address."""
 
     search: str = ""
@@ -65,7 +65,7 @@ Show = Callable[..., Awaitable[View]]
 class Views:
     """The views of one cluster. Each raises UnreadableError if there is nothing to show."""
 
-    def __init__(self, reader: Reader) -> None:
+    def __init__(self, reader: ClusterReader) -> None:
         self.reader = reader
         self.by_address: Mapping[str, Show] = {
             "autoscalers": self.autoscalers,
@@ -79,7 +79,7 @@ class Views:
         }
         """In the order of the navigation, which has those of one word."""
 
-    async def autoscalers(self, query: Query) -> View:
+    async def autoscalers(self, query: PageQuery) -> View:
         """Return all autoscalers that match the search, errors first."""
         every = await self.reader.rows()
         rows = [each for each in every if each.matches(query.words)]
@@ -102,7 +102,7 @@ class Views:
             lines=[summary, *_table(map(_cells, documents))],
         )
 
-    async def autoscaler(self, _query: Query, namespace: str, name: str) -> View:
+    async def autoscaler(self, _query: PageQuery, namespace: str, name: str) -> View:
         """Return one autoscaler: its decision, history, Events and queries."""
         key = f"{namespace}/{name}"
         explained = await self.reader.decision(namespace, name)
@@ -137,7 +137,7 @@ class Views:
             },
         )
 
-    async def replay(self, query: Query, namespace: str, name: str) -> View:
+    async def replay(self, query: PageQuery, namespace: str, name: str) -> View:
         """Return what an autoscaler would have done in the past with other targets."""
         prometheus = self.reader.needed_prometheus()
         try:
@@ -145,7 +145,7 @@ class Views:
         except ValueError as error:
             raise UnreadableError(f"since={query.since}: {error}", status=400) from error
         targets = tuple(each.strip() for each in query.target.split(",") if each.strip())
-        wanted = replay.Wanted(since=since, targets=targets)
+        wanted = replay.ReplayOptions(since=since, targets=targets)
 
         async def load() -> View:
             found = await replay.run(self.reader.client, prometheus, namespace, name, wanted)
@@ -163,7 +163,7 @@ class Views:
 
         return await self.reader.cached(f"replay {namespace}/{name} {wanted}", load)
 
-    async def doctor(self, _query: Query) -> View:
+    async def doctor(self, _query: PageQuery) -> View:
         """Return the findings of doctor."""
         findings = await self.reader.findings()
         *_, summary = lines = list(report.lines(findings))
@@ -175,7 +175,7 @@ class Views:
             lines=lines,
         )
 
-    async def metrics(self, query: Query) -> View:
+    async def metrics(self, query: PageQuery) -> View:
         """Return the metrics that the API server lists."""
         items = [
             each
@@ -193,7 +193,7 @@ class Views:
             ],
         )
 
-    async def metric(self, query: Query, resource: str, metric: str) -> View:
+    async def metric(self, query: PageQuery, resource: str, metric: str) -> View:
         """Return how the values of a metric come about, for the objects of one namespace."""
         users = [
             each
@@ -218,7 +218,7 @@ class Views:
             more={"metric": metric, "resource": resource, "namespace": namespace},
         )
 
-    async def exporters(self, _query: Query) -> View:
+    async def exporters(self, _query: PageQuery) -> View:
         """Return the exporters, model servers and gateways in Prometheus, with findings."""
         found = await self.reader.exporters()
         summary = f"{counted(len(found.exporters), 'exporter')}; flags that fit: "
@@ -242,7 +242,7 @@ class Views:
             lines=[summary, *found.sentences],
         )
 
-    async def adapter(self, _query: Query) -> View:
+    async def adapter(self, _query: PageQuery) -> View:
         """Return the pods of the adapter with their health checks, and numbers of its work."""
         pods, numbers = await self.reader.pods(), await self.reader.numbers()
         checks = [each for pod in pods for each in pod["checks"]]

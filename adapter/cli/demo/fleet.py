@@ -41,7 +41,7 @@ BUSY = 140
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pod:
+class GpuPod:
     """Pod that uses GPUs."""
 
     namespace: str
@@ -67,7 +67,7 @@ class Gpu:
 
     node: str
     index: int
-    pod: Pod | None = None
+    pod: GpuPod | None = None
     """None for an idle GPU."""
     instance: int | None = None
     """ID of the MIG instance; None for a whole GPU."""
@@ -89,7 +89,7 @@ class Gpu:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class GpuReading:
     """Readings of one GPU, in the units of nvidia-smi."""
 
     utilization: float
@@ -115,11 +115,11 @@ class Reading:
         return round(self.memory_total - self.memory_used)
 
 
-def recording() -> tuple[Reading, ...]:
+def recording() -> tuple[GpuReading, ...]:
     """Return the recording in chronological order."""
     text = importlib.resources.files(__package__).joinpath(RECORDING).read_text(encoding="utf-8")
     return tuple(
-        Reading(**{field: float(row[column]) for field, column in _COLUMNS.items()})
+        GpuReading(**{field: float(row[column]) for field, column in _COLUMNS.items()})
         for row in csv.DictReader(text.splitlines())
     )
 
@@ -130,12 +130,12 @@ class Fleet:
 
     nodes: tuple[str, ...]
     gpus: tuple[Gpu, ...]
-    pods: tuple[Pod, ...]
-    read: Callable[[Gpu, int], Reading]
+    pods: tuple[GpuPod, ...]
+    read: Callable[[Gpu, int], GpuReading]
     """Returns the readings of a GPU some seconds after the start."""
 
     @classmethod
-    def of_boards(cls, boards: Sequence[Board], read: Callable[[Gpu, int], Reading]) -> Fleet:
+    def of_boards(cls, boards: Sequence[Board], read: Callable[[Gpu, int], GpuReading]) -> Fleet:
         """Build a fleet of one node whose GPUs are real, each used by one pod."""
         node = "gpu-node-0"
         gpus = tuple(
@@ -156,7 +156,7 @@ class Fleet:
         """
         names = tuple(f"gpu-node-{number}" for number in range(nodes))
         gpus: list[Gpu] = []
-        pods: list[Pod] = []
+        pods: list[GpuPod] = []
 
         def place(app: str, node: str, *slots: tuple[int, int | None]) -> None:
             """Add a pod that uses `slots`: GPU indices, each with a MIG instance or None."""
@@ -186,7 +186,7 @@ class Fleet:
             read=functools.partial(_replay, recording(), load),
         )
 
-    def readings(self, node: str, seconds: float) -> Iterator[tuple[Gpu, Reading]]:
+    def readings(self, node: str, seconds: float) -> Iterator[tuple[Gpu, GpuReading]]:
         """Yield the GPUs of `node` with their readings `seconds` after the start."""
         for gpu in self.gpus:
             if gpu.node == node:
@@ -214,7 +214,7 @@ def _deployment(namespace: str, app: str) -> dict[str, Any]:
     }
 
 
-def _pod_object(pod: Pod) -> dict[str, Any]:
+def _pod_object(pod: GpuPod) -> dict[str, Any]:
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -224,21 +224,21 @@ def _pod_object(pod: Pod) -> dict[str, Any]:
     }
 
 
-def _pod(app: str, node: str, *slots: tuple[int, int | None]) -> Pod:
+def _pod(app: str, node: str, *slots: tuple[int, int | None]) -> GpuPod:
     """Return a pod of `app` that uses `slots`: GPU indices, each with a MIG instance or None."""
     suffix = hashlib.sha256(f"{app}/{node}/{slots}".encode()).hexdigest()[:5]
     name = f"{app}-7b6667bd9-{suffix}"
-    return Pod(namespace="default", name=name, container="serving", app=app, node=node)
+    return GpuPod(namespace="default", name=name, container="serving", app=app, node=node)
 
 
-def _replay(moments: tuple[Reading, ...], load: float, gpu: Gpu, second: int) -> Reading:
+def _replay(moments: tuple[GpuReading, ...], load: float, gpu: Gpu, second: int) -> GpuReading:
     idle = moments[0]
     moment = moments[(gpu.offset + second) % len(moments)] if gpu.pod else idle
     utilization = float(round(min(100.0, moment.utilization * load)))
     return reading(gpu, utilization=utilization, moment=moment, idle=idle)
 
 
-def reading(gpu: Gpu, *, utilization: float, moment: Reading, idle: Reading) -> Reading:
+def reading(gpu: Gpu, *, utilization: float, moment: GpuReading, idle: GpuReading) -> GpuReading:
     """Return the readings of `gpu` at `utilization` percent, scaled from the recorded `moment`.
 
     `idle` is a recorded moment without load, from which the power is scaled. A GPU without a pod

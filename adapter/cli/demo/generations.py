@@ -10,21 +10,21 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from adapter.cli.demo import series, serving
-from adapter.cli.demo.fleet import Gpu, Reading
-from adapter.cli.demo.series import MIG_INSTANCE, Series
+from adapter.cli.demo.fleet import Gpu, GpuReading
+from adapter.cli.demo.series import MIG_INSTANCE, DemoSeries
 
 _POD = ("namespace", "pod", "container")
 _OLD_NAMES = ("pod_namespace", "pod_name", "container_name")
 
 
 @dataclass(frozen=True, slots=True)
-class Generation:
+class DemoGeneration:
     """Exporters with the same series and labels."""
 
     preset: str
     """Preset with the rules for these series."""
     summary: str
-    series: tuple[Series, ...]
+    series: tuple[DemoSeries, ...]
     gpu_labels: Mapping[str, str]
     """Label -> its text for a GPU, with the fields of `_fields` in braces."""
     pod_labels: tuple[str, ...] = _POD
@@ -33,7 +33,7 @@ class Generation:
     """How GPUs without a pod are reported."""
     mig: bool = False
     """Whether some GPUs of the fleet are split into MIG instances."""
-    server: serving.Server | None = None
+    server: serving.DemoServer | None = None
     """Model server in each pod, which exposes metrics of its own."""
 
     def labels(self, gpu: Gpu) -> Mapping[str, str]:
@@ -49,7 +49,7 @@ class Generation:
             labels |= dict.fromkeys(self.pod_labels, "")
         return labels
 
-    def render(self, readings: Iterable[tuple[Gpu, Reading]]) -> str:
+    def render(self, readings: Iterable[tuple[Gpu, GpuReading]]) -> str:
         """Return the exposition of one node's exporter."""
         sources = [
             (reading, self.labels(gpu))
@@ -80,13 +80,13 @@ _DRIVER = {"DCGM_FI_DRIVER_VERSION": "{driver}"}
 _EXPORTER_POD = {"Hostname": "{exporter_pod}"}
 _LOWER_CASE = {"gpu": "{index}", "uuid": "{uuid}"}
 _NVIDIA_GPU = {"minor_number": "{index}", "name": "{model}", "uuid": "{uuid}"}
-_DCGM = Generation(
+_DCGM = DemoGeneration(
     "gpu-dcgm",
     "dcgm-exporter 4.8.3",
     series.of("dcgm", "dcgm-prof"),
     {**_BOARD, **_NODE, **_DRIVER},
 )
-_COMPAT = Generation(
+_COMPAT = DemoGeneration(
     "gpu-dcgm-compat",
     "dcgm-exporter with the 1.x counter file",
     series.of("compat", "compat-prof"),
@@ -97,7 +97,7 @@ _SERVERS = {
     name: replace(_DCGM, server=server, summary=f"{_DCGM.summary}, {server.title}")
     for name, server in serving.SERVERS.items()
 }
-GENERATIONS: Mapping[str, Generation] = {
+GENERATIONS: Mapping[str, DemoGeneration] = {
     "dcgm": _DCGM,
     "dcgm-4.8": replace(
         _DCGM,
@@ -107,7 +107,7 @@ GENERATIONS: Mapping[str, Generation] = {
     "dcgm-2": replace(
         _COMPAT, preset="gpu-dcgm", summary="dcgm-exporter 2.6", series=series.of("dcgm")
     ),
-    "dcgm-4.9": Generation(
+    "dcgm-4.9": DemoGeneration(
         "gpu-dcgm49",
         "dcgm-exporter 4.9 with renamed fields",
         series.of("dcgm-renamed"),
@@ -123,17 +123,17 @@ GENERATIONS: Mapping[str, Generation] = {
         pod_labels=(),
     ),
     "compat": _COMPAT,
-    "compat-old-namespace": Generation(
+    "compat-old-namespace": DemoGeneration(
         "gpu-dcgm1x",
         "dcgm-exporter with the 1.x counter file and old label names",
         series.of("compat"),
         {**_LOWER_CASE, "device": "nvidia{index}", "modelName": "{model}", **_EXPORTER_POD},
         _OLD_NAMES,
     ),
-    "dcgm-1": Generation(
+    "dcgm-1": DemoGeneration(
         "gpu-dcgm1x", "gpu-monitoring-tools 1.x", series.of("compat"), _LOWER_CASE, _OLD_NAMES
     ),
-    "alibaba": Generation(
+    "alibaba": DemoGeneration(
         "gpu-nvidia-alibaba",
         "Alibaba's gpu-prometheus-exporter",
         series.of("nvidia-gpu"),
@@ -141,28 +141,28 @@ GENERATIONS: Mapping[str, Generation] = {
         ("namespace_name", "pod_name", "container_name"),
         idle="empty labels",
     ),
-    "nvidia-gpu": Generation(
+    "nvidia-gpu": DemoGeneration(
         "gpu-node",
         "nvidia_gpu_prometheus_exporter, without pod labels",
         series.of("nvidia-gpu"),
         _NVIDIA_GPU,
         pod_labels=(),
     ),
-    "gke-plugin": Generation(
+    "gke-plugin": DemoGeneration(
         "gpu-gke-plugin",
         "GKE's device plugin",
         series.of("gke"),
         {"accelerator_id": "{uuid}", "make": "nvidia", "model": "{model}"},
         idle="unreported",
     ),
-    "hami": Generation(
+    "hami": DemoGeneration(
         "gpu-hami",
         "HAMi's vGPU monitor",
         series.of("hami"),
         {"device_uuid": "{uuid}", "vdevice_index": "0"},
         idle="unreported",
     ),
-    "nvidia-smi": Generation(
+    "nvidia-smi": DemoGeneration(
         "gpu-node",
         "nvidia_gpu_exporter, without pod labels",
         series.of("nvidia-smi"),

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 import pynvml
 
-from adapter.cli.demo.fleet import Board, Fleet, Gpu, Reading
+from adapter.cli.demo.fleet import Board, Fleet, Gpu, GpuReading
 from adapter.errors import StartError
 
 _MIB = 1 << 20
@@ -61,12 +61,12 @@ def _board(handle: object, driver: str) -> Board:
     )
 
 
-def _reading(handles: Sequence[object], gpu: Gpu) -> Reading:
+def _reading(handles: Sequence[object], gpu: Gpu) -> GpuReading:
     handle = handles[gpu.index]
     rates = pynvml.nvmlDeviceGetUtilizationRates(handle)
     # Version 2 tells used memory from what the driver reserves for itself, as DCGM does.
     memory = pynvml.nvmlDeviceGetMemoryInfo(handle, version=pynvml.nvmlMemory_v2)
-    return Reading(
+    return GpuReading(
         utilization=rates.gpu,
         memory_copy=rates.memory,
         memory_used=round(memory.used / _MIB),

@@ -14,14 +14,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from adapter.cli.demo.engine import BOUNDS, Engine, Histogram
-from adapter.cli.demo.fleet import Reading
+from adapter.cli.demo.fleet import GpuReading
 
 MIG_INSTANCE = "GPU_I_ID"
 """Label that only MIG instances have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Series:
+class DemoSeries:
     """One series, or one histogram."""
 
     name: str
@@ -35,7 +35,7 @@ class Series:
     whole: bool
     """Whether MIG instances lack this series."""
 
-    def lines(self, source: Reading | Engine, labels: Mapping[str, str]) -> Iterator[str]:
+    def lines(self, source: GpuReading | Engine, labels: Mapping[str, str]) -> Iterator[str]:
         """Yield the samples; `labels` are those that all series of the source have."""
         value = operator.attrgetter(self.attribute)(source)
         every = {**labels, **self.labels}
@@ -50,11 +50,11 @@ class Series:
         yield f"{self.name}_sum{label_set(every)} {value.total:.10g}"
 
 
-def of(*exporters: str) -> tuple[Series, ...]:
+def of(*exporters: str) -> tuple[DemoSeries, ...]:
     """Return the series of some exporters or of a server, in the order of the file."""
     text = importlib.resources.files(__package__).joinpath("series.csv").read_text(encoding="utf-8")
     return tuple(
-        Series(
+        DemoSeries(
             name=row["series"],
             help=row["help"],
             type=row["type"],
@@ -69,7 +69,7 @@ def of(*exporters: str) -> tuple[Series, ...]:
 
 
 def render(
-    series: Iterable[Series], sources: Iterable[tuple[Reading | Engine, Mapping[str, str]]]
+    series: Iterable[DemoSeries], sources: Iterable[tuple[GpuReading | Engine, Mapping[str, str]]]
 ) -> str:
     """Return the exposition of some sources, given with their labels.
 

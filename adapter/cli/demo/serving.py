@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from adapter.cli.demo import series
 from adapter.cli.demo.engine import Engine, Model
 from adapter.cli.demo.fleet import Fleet, Gpu
-from adapter.cli.demo.series import Series
+from adapter.cli.demo.series import DemoSeries
 
 Page = Callable[[float], str]
 """Returns what is exposed some seconds after the start."""
@@ -21,12 +21,12 @@ _BEFORE = 60
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
+class DemoServer:
     """A kind of model server."""
 
     title: str
     preset: str
-    series: tuple[Series, ...]
+    series: tuple[DemoSeries, ...]
     labels: Mapping[str, str]
 
     def render(self, engine: Engine) -> str:
@@ -34,15 +34,15 @@ class Server:
         return series.render(self.series, [(engine, self.labels)])
 
 
-SERVERS: Mapping[str, Server] = {
-    "vllm": Server("vLLM", "inference-vllm", series.of("vllm"), {**_LLAMA, "engine": "0"}),
-    "sglang": Server(
+SERVERS: Mapping[str, DemoServer] = {
+    "vllm": DemoServer("vLLM", "inference-vllm", series.of("vllm"), {**_LLAMA, "engine": "0"}),
+    "sglang": DemoServer(
         "SGLang",
         "inference-sglang",
         series.of("sglang"),
         {**_LLAMA, "engine_type": "unified", "tp_rank": "0"},
     ),
-    "triton": Server(
+    "triton": DemoServer(
         "Triton with TensorRT-LLM",
         "inference-triton",
         series.of("triton"),
@@ -54,7 +54,7 @@ SERVERS: Mapping[str, Server] = {
 class Serving:
     """The engine of a server in one pod, asked as much as its GPU is busy."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: DemoServer) -> None:
         self._server = server
         self._engine = Engine(Model())
 
@@ -72,7 +72,7 @@ class Serving:
         return self._server.render(engine)
 
 
-def pages(fleet: Fleet, server: Server) -> Mapping[str, Page]:
+def pages(fleet: Fleet, server: DemoServer) -> Mapping[str, Page]:
     """Return the page of the server in each pod that uses GPUs, by the name of the pod."""
 
     def page(gpu: Gpu) -> Page:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from adapter.cli.doctor.client import NO_ANSWER, Client
+from adapter.cli.doctor.client import NO_ANSWER, ApiClient
 from rules.causes import explanation_text
 from rules.errors import UnreadableError
 from rules.hpa import decision, judgement, reading, report
@@ -46,7 +46,7 @@ class Explained:
         yield explanation_text.last_line(self.verdict)
 
 
-async def explain(client: Client, namespace: str, name: str) -> Explained:
+async def explain(client: ApiClient, namespace: str, name: str) -> Explained:
     """Read an HPA and what it depends on, and compute the decision. Raises UnreadableError."""
     try:
         observed = await client.run(reading.read(namespace, name, time.time))
@@ -68,7 +68,7 @@ async def explain(client: Client, namespace: str, name: str) -> Explained:
     )
 
 
-async def _explanations(client: Client, observed: Observation) -> dict[int, Mapping[str, Any]]:
+async def _explanations(client: ApiClient, observed: Observation) -> dict[int, Mapping[str, Any]]:
     """Return the explanations of the metrics without a value, by their position."""
     found: dict[int, Mapping[str, Any]] = {}
     for index, proposed in enumerate(observed.proposals):

@@ -16,7 +16,7 @@ from adapter.clients.kubernetes import Kube
 from rules.errors import UnreadableError
 from rules.findings import Finding, failure, ok, skipped, warning
 from rules.hpa import judgement, reading
-from rules.hpa.reading import Reply, Request
+from rules.hpa.reading import ApiReply, ApiRequest
 from rules.quoting import counted
 
 _PATH = "/apis/autoscaling/v2/horizontalpodautoscalers"
@@ -48,7 +48,7 @@ async def _of_hpas(
 ) -> Mapping[int, tuple[int, Sequence[Finding]]]:
     """Return the results of `_of_hpa` by position, without those that take too long together."""
     found: dict[int, tuple[int, Sequence[Finding]]] = {}
-    discovered: dict[str, Reply] = {}
+    discovered: dict[str, ApiReply] = {}
     slots = asyncio.Semaphore(_AT_ONCE)
 
     async def check(index: int, hpa: Mapping[str, Any]) -> None:
@@ -62,14 +62,14 @@ async def _of_hpas(
 
 
 async def _of_hpa(
-    api: Kube, hpa: Mapping[str, Any], discovered: dict[str, Reply]
+    api: Kube, hpa: Mapping[str, Any], discovered: dict[str, ApiReply]
 ) -> tuple[int, Sequence[Finding]]:
     """Return the number of metrics of an autoscaler, and findings about those without values.
 
     `discovered` keeps the discovery documents for the next autoscaler.
     """
 
-    async def send(request: Request) -> Reply:
+    async def send(request: ApiRequest) -> ApiReply:
         if request.path in discovered:
             return discovered[request.path]
         reply = await client.send(api, request)
@@ -88,7 +88,7 @@ async def _of_hpa(
         return 0, [failure(subject, text, cure=cure)]
     if observed.blocked:
         return 0, [warning(subject, observed.blocked, cure=judgement.UNBLOCK)]
-    observed = await client.Client(api).with_queries(observed)
+    observed = await client.ApiClient(api).with_queries(observed)
     found = judgement.findings(observed, "see apiservices")
     return len(observed.proposals), [
         replace(each, subject=f"{subject}, metric {each.subject}") for each in found

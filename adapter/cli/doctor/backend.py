@@ -104,7 +104,7 @@ def _unreachable(error: errors.BackendError) -> Finding:
     return failure("prometheus", fact, cause=str(error), cure=cure)
 
 
-def _of_report(report: detect.Report, presets: frozenset[str]) -> Iterator[Finding]:
+def _of_report(report: detect.Detection, presets: frozenset[str]) -> Iterator[Finding]:
     if not report.exporters:
         reason = report.findings[0].reason
         cures = [each.cure for each in report.findings]

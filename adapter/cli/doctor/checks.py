@@ -29,7 +29,11 @@ _KUBECONFIG = "set --kubeconfig to a file with which kubectl reaches the cluster
 
 
 async def examine(
-    kubeconfig: str | None, *, service: str, namespace: str, prometheus: settings.Prometheus | None
+    kubeconfig: str | None,
+    *,
+    service: str,
+    namespace: str,
+    prometheus: settings.PrometheusSettings | None,
 ) -> tuple[bool, tuple[Finding, ...]]:
     """Return whether the API server was reached, and what all checks found, root causes first."""
     async with contextlib.AsyncExitStack() as stack:
@@ -74,7 +78,9 @@ def _related(findings: Sequence[Finding]) -> Iterator[Finding]:
         yield replace(each, cause=cause, cure=cure) if related else each
 
 
-async def _deployed(installed: Installed, told: settings.Prometheus | None) -> Sequence[Finding]:
+async def _deployed(
+    installed: Installed, told: settings.PrometheusSettings | None
+) -> Sequence[Finding]:
     """Return the findings about Prometheus, with the flags of the Deployment unless `told`."""
     try:
         found = await deployment.flags(installed)
@@ -90,7 +96,10 @@ async def _deployed(installed: Installed, told: settings.Prometheus | None) -> S
 
 
 async def _prometheus(
-    flags: settings.Prometheus | None, presets: frozenset[str] = frozenset(), *, told: bool = True
+    flags: settings.PrometheusSettings | None,
+    presets: frozenset[str] = frozenset(),
+    *,
+    told: bool = True,
 ) -> Sequence[Finding]:
     """Return the findings; `told` says that the flags are of the caller, not of the Deployment."""
     if flags is None:

@@ -18,7 +18,7 @@ from rules import metrics_apis
 from rules.causes import explanation_text, warning_header
 from rules.errors import UnreadableError
 from rules.hpa import judgement, reading, report
-from rules.hpa.reading import Observation, Reply, Request, Steps, T
+from rules.hpa.reading import ApiReply, ApiRequest, Observation, Steps, T
 from rules.metrics_apis import CUSTOM
 
 _QPS, _BURST, _TIMEOUT = 50.0, 100, 20.0
@@ -30,7 +30,7 @@ NO_ANSWER = f"no answer within {_METRIC_TIMEOUT:g} s"
 """Error of a metric that was not answered in time."""
 
 
-async def run(steps: Steps[T], reply: Callable[[Request], Awaitable[Reply]]) -> T:
+async def run(steps: Steps[T], reply: Callable[[ApiRequest], Awaitable[ApiReply]]) -> T:
     """Await the reply to each request that `steps` yields, and return its result."""
     try:
         request = next(steps)
@@ -42,7 +42,7 @@ async def run(steps: Steps[T], reply: Callable[[Request], Awaitable[Reply]]) -> 
 
 
 @contextlib.asynccontextmanager
-async def connected(kubeconfig: str | None) -> AsyncIterator[Client]:
+async def connected(kubeconfig: str | None) -> AsyncIterator[ApiClient]:
     """Yield a client as kubectl finds it: FILE, $KUBECONFIG, ~/.kube/config, or in the cluster.
 
     Raises UnreadableError.
@@ -54,7 +54,7 @@ async def connected(kubeconfig: str | None) -> AsyncIterator[Client]:
     except errors.BackendError as error:
         raise UnreadableError(f"{str(error).rstrip('.')}. Set --kubeconfig") from error
     try:
-        yield Client(kube)
+        yield ApiClient(kube)
     finally:
         await kube.close()
 
@@ -66,7 +66,7 @@ def kubeconfig_path() -> str | None:
     return next((each for each in files if each and Path(each).is_file()), None)
 
 
-class Client:
+class ApiClient:
     """Client of one API server."""
 
     def __init__(self, kube: Kube) -> None:
@@ -76,7 +76,7 @@ class Client:
         """Send the requests that `steps` yields, and return its result."""
         seconds = _METRIC_TIMEOUT
 
-        async def reply(request: Request) -> Reply:
+        async def reply(request: ApiRequest) -> ApiReply:
             nonlocal seconds
             found = await self.reply(request, seconds)
             if found.message == NO_ANSWER:
@@ -85,10 +85,10 @@ class Client:
 
         return await run(steps, reply)
 
-    async def explanation(self, request: Request) -> Mapping[str, Any]:
+    async def explanation(self, request: ApiRequest) -> Mapping[str, Any]:
         """Return the Explanation of a request for a metric. Raises UnreadableError."""
         params = {**request.params, "explain": "true"}
-        reply = await self.reply(Request(path=request.path, params=params))
+        reply = await self.reply(ApiRequest(path=request.path, params=params))
         group = request.path.split("/")[2]
         if reply.failed:
             raise UnreadableError(_problem(reply.status, reply.message, group))
@@ -125,7 +125,7 @@ class Client:
 
     async def request(
         self, parts: Sequence[str], metric: str, *, selector: str = "", metric_selector: str = ""
-    ) -> Request:
+    ) -> ApiRequest:
         """Return the request for a metric. Raises UnreadableError.
 
         `parts` are namespace, resource and name; resource and name at cluster scope; or the
@@ -140,9 +140,9 @@ class Client:
                 metric, resource, name, namespace="".join(within), version=await self.version()
             )
             params = {"labelSelector": selector, "metricLabelSelector": metric_selector}
-        return Request(path=path, params={key: each for key, each in params.items() if each})
+        return ApiRequest(path=path, params={key: each for key, each in params.items() if each})
 
-    async def reply(self, request: Request, seconds: float = _METRIC_TIMEOUT) -> Reply:
+    async def reply(self, request: ApiRequest, seconds: float = _METRIC_TIMEOUT) -> ApiReply:
         """Return the reply; to a request for a metric, wait for `seconds`."""
         # An explanation says earlier than a metric that Prometheus does not answer.
         waits = report.explains(request) and "explain" not in request.params
@@ -150,15 +150,15 @@ class Client:
             async with asyncio.timeout(seconds if waits else None):
                 return await send(self._kube, request)
         except TimeoutError:
-            return Reply(status=0, message=NO_ANSWER)
+            return ApiReply(status=0, message=NO_ANSWER)
 
 
-async def send(kube: Kube, request: Request) -> Reply:
+async def send(kube: Kube, request: ApiRequest) -> ApiReply:
     """Return the reply of an API server, with the first cause that the adapter gives."""
     try:
         response = await kube.fetch(request.path, request.params)
     except errors.BackendError as error:
-        return Reply(status=error.status, message=error.refusal or str(error))
+        return ApiReply(status=error.status, message=error.refusal or str(error))
     try:
         document = orjson.loads(response.body)
     except orjson.JSONDecodeError:
@@ -166,14 +166,14 @@ async def send(kube: Kube, request: Request) -> Reply:
     if not isinstance(document, dict):
         text = response.body[:200].decode(errors="replace")
         if response.status == 200:
-            return Reply(status=0, message=f"the response is not a JSON object: {text}")
-        return Reply(status=response.status, message=text)
+            return ApiReply(status=0, message=f"the response is not a JSON object: {text}")
+        return ApiReply(status=response.status, message=text)
     if response.status == 200:
         warning = response.headers.get(warning_header.NAME, "")
-        return Reply(document=document, cause=warning_header.parse(warning))
+        return ApiReply(document=document, cause=warning_header.parse(warning))
     causes = (document.get("details") or {}).get("causes") or ()
     found = next((each for each in causes if each.get("reason")), None)
-    return Reply(
+    return ApiReply(
         status=response.status,
         message=str(document.get("message", "")),
         cause=f"{found['reason']}: {found.get('message', '')}" if found else "",

@@ -20,14 +20,14 @@ import aiohttp
 import yarl
 
 from adapter import errors
-from adapter.cli.doctor.client import Client
+from adapter.cli.doctor.client import ApiClient
 from adapter.clients.credentials import Credentials, ReloadingClientContext, token_file
 from adapter.clients.kubernetes import Kube
 from adapter.clients.transport import Transport
 from rules.errors import RulesError, UnreadableError
 from rules.findings import Finding, State, ok, skipped
 from rules.hpa import autoscaler, reading
-from rules.hpa.reading import Request
+from rules.hpa.reading import ApiRequest
 from rules.metrics_apis import CUSTOM, EXTERNAL
 from rules.migration.comparison import differences
 
@@ -45,7 +45,7 @@ _VERDICTS = {
 
 
 @contextlib.asynccontextmanager
-async def server(text: str, api: Client, token: str | None) -> AsyncIterator[Client]:
+async def server(text: str, api: ApiClient, token: str | None) -> AsyncIterator[ApiClient]:
     """Yield a client of a URL or a Service, or `api` if its APIServices name the Service.
 
     An empty text means the server that the APIServices name. `token` is a file with the bearer
@@ -75,13 +75,13 @@ async def server(text: str, api: Client, token: str | None) -> AsyncIterator[Cli
     )
     kube = Kube(transport, str(url), qps=_QPS, burst=_BURST, timeout=_TIMEOUT)
     try:
-        yield Client(kube)
+        yield ApiClient(kube)
     finally:
         await kube.close()
 
 
 async def compare(
-    api: Client, original: Client, ours: Client, hpas: Sequence[Mapping[str, Any]] = ()
+    api: ApiClient, original: ApiClient, ours: ApiClient, hpas: Sequence[Mapping[str, Any]] = ()
 ) -> list[Finding]:
     """Compare the metrics of the HPAs, or of all in the cluster. Raises UnreadableError."""
     found = []
@@ -91,7 +91,7 @@ async def compare(
 
 
 async def _of_hpa(
-    api: Client, original: Client, ours: Client, document: Mapping[str, Any]
+    api: ApiClient, original: ApiClient, ours: ApiClient, document: Mapping[str, Any]
 ) -> AsyncIterator[Finding]:
     metadata = document["metadata"]
     name = f"{metadata['namespace']}/{metadata['name']}"
@@ -120,10 +120,10 @@ def line(finding: Finding) -> str:
     return ": ".join(filter(None, (finding.subject, _VERDICTS[finding.state], finding.fact)))
 
 
-async def _registered(text: str, api: Client) -> None:
+async def _registered(text: str, api: ApiClient) -> None:
     namespace, _, name = text.partition("/")
     for api_group in (CUSTOM, EXTERNAL):
-        reply = await api.reply(Request(path=f"{_API_SERVICES}{api_group.apiservices[0]}"))
+        reply = await api.reply(ApiRequest(path=f"{_API_SERVICES}{api_group.apiservices[0]}"))
         service = (reply.document.get("spec") or {}).get("service") or {}
         if (service.get("namespace"), service.get("name")) == (namespace, name):
             return

@@ -9,17 +9,17 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from adapter.cli.doctor.client import Client
+from adapter.cli.doctor.client import ApiClient
 from adapter.cli.doctor.past_metric import PastMetric
 from adapter.cli.doctor.ranges import Point, Ranges
 from adapter.clients.prometheus import Prometheus
 from rules import promql
 from rules.errors import PlanError, UnreadableError
 from rules.hpa import past_pods, reading
-from rules.hpa.autoscaler import Autoscaler, Metric, Reference
+from rules.hpa.autoscaler import Autoscaler, MetricSpec, Reference
 from rules.hpa.past_pods import NONE, PastPods, States
-from rules.hpa.reading import Request
-from rules.hpa.replay import Reading, Sync
+from rules.hpa.reading import ApiRequest
+from rules.hpa.replay import MetricReading, Sync
 from rules.kinds import PODS, GroupResource
 from rules.query import entry_document
 from rules.query.catalog import Entry, ExternalEntry
@@ -56,7 +56,7 @@ class Past:
 
 
 async def read(
-    client: Client,
+    client: ApiClient,
     prometheus: Prometheus,
     namespace: str,
     name: str,
@@ -130,7 +130,7 @@ def _past(
 
 
 async def _entry(
-    client: Client, metric: Metric, request: Request | UnreadableError
+    client: ApiClient, metric: MetricSpec, request: ApiRequest | UnreadableError
 ) -> tuple[Entry | ExternalEntry, tuple[str, ...]]:
     """Return the rules of a metric and the names of their sources. Raises UnreadableError."""
     if isinstance(request, UnreadableError):
@@ -170,7 +170,7 @@ async def _syncs(
     replicas = {time: int(value) for _, time, value in await ranges.points(text, times)}
     known = bool(pods[hpa.target].query)
 
-    def sync(time: int, now: PastPods, *readings: Reading) -> Sync:
+    def sync(time: int, now: PastPods, *readings: MetricReading) -> Sync:
         spec = replicas.get(time)
         return Sync(
             time=time / 1000,

@@ -14,9 +14,9 @@ from adapter.cli.doctor.ranges import Ranges
 from rules import quantity
 from rules.errors import AmbiguousSampleError, PlanError, UnreadableError
 from rules.hpa import proposal, replay
-from rules.hpa.autoscaler import Autoscaler, Metric
+from rules.hpa.autoscaler import Autoscaler, MetricSpec
 from rules.hpa.past_pods import PastPods
-from rules.hpa.replay import Reading
+from rules.hpa.replay import MetricReading
 from rules.query import aggregate, plan, scope
 from rules.query.aggregate import (
     NO_SAMPLES,
@@ -29,20 +29,23 @@ from rules.query.aggregate import (
     Value,
 )
 from rules.query.catalog import Entry, ExternalEntry, Step
-from rules.query.plan import Objects, Plan, StepQueries
+from rules.query.plan import Plan, SelectedObjects, StepQueries
 from rules.query.pod_age import too_young
 from rules.query.scope import Scope
 from rules.selectors import selectors
 
 _MAX_INT63 = 1 << 62
-_NOTHING = Reading(milli=None)
+_NOTHING = MetricReading(milli=None)
 
 
 class PastMetric:
     """A metric of an HPA, evaluated as the server does it; keeps its last values."""
 
     def __init__(
-        self, hpa: Autoscaler, metric: Metric, found: tuple[Entry | ExternalEntry, tuple[str, ...]]
+        self,
+        hpa: Autoscaler,
+        metric: MetricSpec,
+        found: tuple[Entry | ExternalEntry, tuple[str, ...]],
     ) -> None:
         self.metric = metric
         self._entry, self.sources = found
@@ -70,7 +73,7 @@ class PastMetric:
 
     async def readings(
         self, ranges: Ranges, times: Sequence[int], past: Sequence[PastPods]
-    ) -> Sequence[Reading]:
+    ) -> Sequence[MetricReading]:
         """Return what was read at each time. Raises UnreadableError."""
         try:
             if isinstance(self._entry, ExternalEntry):
@@ -92,16 +95,16 @@ class PastMetric:
 
     def _reading(
         self, values: Mapping[str, Value] | None, past: PastPods, names: tuple[str, ...]
-    ) -> Reading:
+    ) -> MetricReading:
         if self._how and values:
             values = aggregate.of_workloads({self._name: names}, values, self._how)
         if not values:
             return _NOTHING
         if self.metric.type != "Pods":
-            return Reading(milli=_as_read(values[self._name].milli))
+            return MetricReading(milli=_as_read(values[self._name].milli))
         groups = proposal.groups(past.pods, values)
         counted = [name for name in values if name not in {*groups.ignored, *groups.unready}]
-        return Reading(
+        return MetricReading(
             milli=sum(_as_read(values[name].milli) for name in counted),
             counted=len(counted),
             missing=len(groups.missing),
@@ -150,7 +153,7 @@ class PastMetric:
         """Return the samples of a step by time."""
         values, recent = dict[int, list[LooseSample]](), dict[int, list[LooseSample]]()
         namespaces = (of_all.namespace,) if of_all.namespace else ()
-        objects = Objects(namespaces=namespaces, names=of_all.names)
+        objects = SelectedObjects(namespaces=namespaces, names=of_all.names)
         batches = list(self._batches(step, objects))
         for names, texts in batches:
             self.query = texts.values
@@ -163,7 +166,7 @@ class PastMetric:
         }
 
     def _batches(
-        self, step: Step, objects: Objects
+        self, step: Step, objects: SelectedObjects
     ) -> Iterator[tuple[frozenset[str], StepQueries]]:
         """Yield names and their queries, which are not too long if the rule permits that."""
         names = objects.names or ()
@@ -177,7 +180,7 @@ class PastMetric:
 
     async def _external(
         self, ranges: Ranges, entry: ExternalEntry, times: Sequence[int]
-    ) -> Sequence[Reading]:
+    ) -> Sequence[MetricReading]:
         wanted = plan.external(entry, namespace=self._namespace, selector=self._selector)
         self.query = wanted.promql()
         vectors: dict[int, list[Sample]] = {}
@@ -185,10 +188,10 @@ class PastMetric:
             vectors.setdefault(time, []).append(Sample(labels, value, time / 1000))
         return [self._total(aggregate.external(wanted, vectors.get(time, ()))) for time in times]
 
-    def _total(self, values: Sequence[ExternalValue]) -> Reading:
+    def _total(self, values: Sequence[ExternalValue]) -> MetricReading:
         if not values:
             return _NOTHING
-        return Reading(
+        return MetricReading(
             milli=proposal.total(self.metric, [_as_read(each.value.milli) for each in values])
         )
 

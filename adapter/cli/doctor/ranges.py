@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from adapter import errors
 from adapter.clients.prometheus import Prometheus
-from adapter.clients.prometheus_result import Range
+from adapter.clients.prometheus_result import RangeResult
 from rules.errors import UnreadableError
 
 _MAX_STEPS = 10_000
@@ -66,7 +66,7 @@ class Ranges:
         step = max(self.step, (end - begin) // 500)
         return bool(await self._ranges(query, begin, end, step))
 
-    async def _ranges(self, query: str, begin: int, end: int, step: int) -> Sequence[Range]:
+    async def _ranges(self, query: str, begin: int, end: int, step: int) -> Sequence[RangeResult]:
         self.queries += 1
         try:
             found = await self._prometheus.query_range(query, begin / 1000, end / 1000, step / 1000)

@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from adapter.cli.doctor import history
-from adapter.cli.doctor.client import Client
+from adapter.cli.doctor.client import ApiClient
 from adapter.cli.doctor.history import Past, Progress
 from adapter.clients.prometheus import Prometheus
 from rules import quantity
 from rules.document.sources import DEFAULT
 from rules.errors import DurationError, QuantityError, UnreadableError
 from rules.hpa import replay, replay_report
-from rules.hpa.autoscaler import Autoscaler, Metric
+from rules.hpa.autoscaler import Autoscaler, MetricSpec
 from rules.hpa.replay_report import Replay
 from rules.quoting import counted
 
@@ -38,7 +38,7 @@ def period(text: str) -> float:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class ReplayOptions:
     """What to replay; None and empty mean as the HPA has it."""
 
     since: float = WEEK
@@ -56,11 +56,11 @@ class Wanted:
 
 
 async def run(
-    client: Client,
+    client: ApiClient,
     prometheus: Prometheus,
     namespace: str,
     name: str,
-    wanted: Wanted,
+    wanted: ReplayOptions,
     progress: Progress = lambda _: None,
 ) -> Replay:
     """Replay the past of an HPA. Raises UnreadableError with the cause and what to do."""
@@ -82,7 +82,7 @@ async def run(
     return await asyncio.to_thread(_replay, past, variants, wanted)
 
 
-def _variants(hpa: Autoscaler, wanted: Wanted) -> Iterator[tuple[str, Autoscaler]]:
+def _variants(hpa: Autoscaler, wanted: ReplayOptions) -> Iterator[tuple[str, Autoscaler]]:
     """Yield title and settings of the other variants. Raises UnreadableError, QuantityError."""
     vary = functools.partial(
         replay.variant,
@@ -120,7 +120,9 @@ def _metric(hpa: Autoscaler, name: str) -> int:
     return found[0]
 
 
-def _replay(past: Past, variants: Sequence[tuple[str, Autoscaler]], wanted: Wanted) -> Replay:
+def _replay(
+    past: Past, variants: Sequence[tuple[str, Autoscaler]], wanted: ReplayOptions
+) -> Replay:
     starting, note = _startup(past, wanted)
     results = [
         replay.simulate(
@@ -141,7 +143,7 @@ def _replay(past: Past, variants: Sequence[tuple[str, Autoscaler]], wanted: Want
     )
 
 
-def _startup(past: Past, wanted: Wanted) -> tuple[float, str]:
+def _startup(past: Past, wanted: ReplayOptions) -> tuple[float, str]:
     """Return the seconds until a new pod has a value, and where they are from."""
     if wanted.startup is not None:
         return wanted.startup, f"{wanted.startup:g} s, as given"
@@ -155,7 +157,7 @@ def _startup(past: Past, wanted: Wanted) -> tuple[float, str]:
     return replay.STARTUP, assumed
 
 
-def _model(metric: Metric, *, total: bool) -> str:
+def _model(metric: MetricSpec, *, total: bool) -> str:
     """Return how a metric follows other replicas than those of the past."""
     if total:
         return f"{metric.name} is the load, which was what it was, whatever the replicas"

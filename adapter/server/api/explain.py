@@ -87,7 +87,7 @@ class Explainer:
 async def _explain(
     group: AnyGroup, info: RequestInfo, backend: Backend, deadline: float
 ) -> Document:
-    requested: custom.Requested | external.Requested | None = None
+    requested: custom.RequestedMetric | external.RequestedExternal | None = None
     query: Plan | ExternalPlan | None = None
     evidence: tuple[Evidence, ...] = ()
     content, causes, failure = None, tuple[Finding, ...](), ""

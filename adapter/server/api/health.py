@@ -45,7 +45,7 @@ _EXPOSITION = "text/plain; version=0.0.4; charset=utf-8; escaping=underscores"
 Outcome = Callable[[], Awaitable[Finding | None] | Finding | None]
 
 
-class State(enum.StrEnum):
+class CheckState(enum.StrEnum):
     """Outcome of a check; only FAILED makes the probe fail."""
 
     OK = "ok"
@@ -131,10 +131,10 @@ class OperatorEndpoints:
 
     async def _answer_check(self, check: Check) -> Answer:
         state, text = await self._run(check)
-        if state is State.FAILED:
+        if state is CheckState.FAILED:
             body = _text([f"internal server error: {text}\n"])
             return Answer(status=500, body=body, content_type=PLAIN, headers=NOSNIFF)
-        body = _text([f"degraded: {text}\n"]) if state is State.DEGRADED else b"ok"
+        body = _text([f"degraded: {text}\n"]) if state is CheckState.DEGRADED else b"ok"
         return Answer(body=body, content_type=PLAIN)
 
     async def _answer_probe(
@@ -149,10 +149,10 @@ class OperatorEndpoints:
                 lines.append(f"[+]{check.name} excluded: ok\n")
                 continue
             state, text = await self._run(check)
-            if state is State.FAILED:
+            if state is CheckState.FAILED:
                 lines.append(f"[-]{check.name} failed: reason withheld\n")
                 any_failed = True
-            elif state is State.DEGRADED:
+            elif state is CheckState.DEGRADED:
                 lines.append(f"[!]{check.name} degraded: {text}\n")
             else:
                 lines.append(f"[+]{check.name} ok{text and f': {text}'}\n")
@@ -166,7 +166,7 @@ class OperatorEndpoints:
         body = _text(lines) if "verbose" in query else b"ok"
         return Answer(body=body, content_type=PLAIN, headers=NOSNIFF)
 
-    async def _run(self, check: Check) -> tuple[State, str]:
+    async def _run(self, check: Check) -> tuple[CheckState, str]:
         """Run a check; return its state, and its remark or exception for clients."""
         try:
             outcome = check.run()
@@ -174,14 +174,14 @@ class OperatorEndpoints:
         except Exception as error:  # noqa: BLE001 - every exception of a check is its failure
             text = str(error)
             self._log_change(check, f"failed: {text}", logging.WARNING)
-            return State.FAILED, text if check.public else _SEE_LOG
+            return CheckState.FAILED, text if check.public else _SEE_LOG
         text = found.fact if found else ""
         shown = _SEE_LOG if text and not check.public else text
         if found and found.state is findings.State.WARNING:
             self._log_change(check, f"degraded: {text}", logging.WARNING)
-            return State.DEGRADED, shown
+            return CheckState.DEGRADED, shown
         self._log_change(check, "passes" if check.public or not text else text, logging.INFO)
-        return State.OK, shown
+        return CheckState.OK, shown
 
     def _log_change(self, check: Check, text: str, level: int) -> None:
         # Ages and counts in a degradation change with each probe.

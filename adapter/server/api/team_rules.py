@@ -8,7 +8,7 @@ clients can only read this document.
 from __future__ import annotations
 
 from adapter.server.api.groups import custom
-from adapter.server.api.groups.backend import Backend, TeamRules
+from adapter.server.api.groups.backend import Backend, TeamRulesView
 from adapter.server.apimachinery import encoding
 from adapter.server.apimachinery.request_info import RequestInfo
 from adapter.server.apimachinery.responses import Answer
@@ -28,7 +28,7 @@ def requested(info: RequestInfo) -> bool:
     )
 
 
-async def answer(info: RequestInfo, backend: Backend, team_rules: TeamRules) -> Answer:
+async def answer(info: RequestInfo, backend: Backend, team_rules: TeamRulesView) -> Answer:
     """Return the document as JSON."""
     document = await team_rules.document(info.namespace, backend.generation)
     return Answer(body=encoding.encode(document, pretty=info.pretty is not False))

@@ -8,13 +8,13 @@ import functools
 from collections.abc import Callable
 
 from adapter import errors, telemetry
-from adapter.clients.watch_cache import Content, WatchCaches
+from adapter.clients.watch_cache import WatchCaches, WatchContent
 from adapter.server.api.discovery import Discovery
 from adapter.server.api.groups import custom
 from adapter.server.api.groups.backend import Backend
 from adapter.server.api.outcomes import Outcomes
 from adapter.server.apimachinery.request_info import RequestInfo
-from adapter.server.app.cluster import Watched
+from adapter.server.app.cluster import Watches
 from adapter.server.app.host import Host
 from adapter.server.autoscalers import questions
 from adapter.server.autoscalers.events import Events
@@ -30,7 +30,7 @@ _TIMEOUT = 30.0
 
 def start(
     host: Host,
-    watched: Watched | None,
+    watched: Watches | None,
     outcomes: Outcomes,
     discovery: Discovery,
     backend: Callable[[], Backend],
@@ -57,7 +57,7 @@ def start(
             return bool(backend().of(namespace).generation.ruleset.external)
         return discovery.of(backend().generation).group(f"/apis/{group}") is not None
 
-    content: Content[SharedIndex[questions.Watched]] = Content(
+    content: WatchContent[SharedIndex[questions.WatchedHpa]] = WatchContent(
         index=functools.partial(SharedIndex, limits.hpa_metrics_all),
         parse=functools.partial(questions.parse, limits=limits),
         metadata_only=False,

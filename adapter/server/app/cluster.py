@@ -24,7 +24,7 @@ _LIST_QPS, _LIST_BURST = 100.0, 200
 _RATE_FLAGS = "--client-qps and --client-burst"
 
 
-class Watched(NamedTuple):
+class Watches(NamedTuple):
     """What the watches of autoscalers and of teams' rules share with those of objects."""
 
     kube: Kube
@@ -34,7 +34,7 @@ class Watched(NamedTuple):
 
 async def connect(
     host: Host, generation: Callable[[], Generation]
-) -> tuple[ClusterObjects | FileObjects, Watched | None]:
+) -> tuple[ClusterObjects | FileObjects, Watches | None]:
     """Start to watch kinds and objects; nothing is watched if they are read from files.
 
     `generation` has the rules, whose kinds the adapter must be allowed to list. Raises StartError.
@@ -52,7 +52,7 @@ async def connect(
 
 async def _connect(
     host: Host, generation: Callable[[], Generation]
-) -> tuple[ClusterObjects, Watched]:
+) -> tuple[ClusterObjects, Watches]:
     flags = host.settings.cluster
     try:
         kube = await Kube.connect(
@@ -89,7 +89,7 @@ async def _connect(
     host.rights.require(kube, lambda: own_rights.of_rules(generation().ruleset, objects.kinds))
     host.check("kinds", lambda: _check_kinds(objects))
     host.check("watch-caches", lambda: watch_cache.statuses(caches, ready, workloads))
-    return objects, Watched(kube, workloads, metrics)
+    return objects, Watches(kube, workloads, metrics)
 
 
 def _check_kinds(objects: ClusterObjects) -> None:

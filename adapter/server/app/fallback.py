@@ -8,7 +8,7 @@ from adapter.clients.credentials import Credentials
 from adapter.clients.external_metrics import ExternalMetrics
 from adapter.clients.kubernetes import Kube
 from adapter.clients.rights import Account, Right
-from adapter.server.app.cluster import Watched
+from adapter.server.app.cluster import Watches
 from adapter.server.app.host import Host
 from adapter.server.app.security import namespace_of
 
@@ -17,7 +17,7 @@ _QPS, _BURST, _TIMEOUT = 1000.0, 2000, 10.0
 _TOKEN_QPS, _TOKEN_BURST = 1.0, 5
 
 
-async def connect(host: Host, watched: Watched | None) -> ExternalMetrics | None:
+async def connect(host: Host, watched: Watches | None) -> ExternalMetrics | None:
     """Start to list the metrics of --external-fallback, if it is given. Raises StartError."""
     settings = host.settings
     server, namespace = settings.fallback.server, namespace_of(settings)

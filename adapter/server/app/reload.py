@@ -16,7 +16,7 @@ from adapter.file_watcher import FileWatcher
 from adapter.server.app.host import Host
 from adapter.server.series.detected_presets import DetectedPresets
 from adapter.server.teams.rules import InUse, TeamRules
-from adapter.settings import AUTO, Source, rule_files
+from adapter.settings import AUTO, RulesSource, rule_files
 from rules import findings, teams
 from rules.document.sources import DEFAULT
 from rules.errors import ConfigError
@@ -75,7 +75,7 @@ class Reload:
 
     def __init__(
         self,
-        sources: tuple[Source, ...],
+        sources: tuple[RulesSource, ...],
         detected: Callable[[], tuple[str, ...]] = tuple,
         *,
         meter: telemetry.ReloadMetrics | None = None,

@@ -32,7 +32,7 @@ from adapter.settings.serving import CertKeyPair
 from certs import secret
 from certs.bundle import CertificateError
 from certs.issue import issue_temporary
-from certs.renew import Policy
+from certs.renew import CertificatePolicy
 
 _REVIEW_QPS, _REVIEW_BURST = 200.0, 400
 """TokenReviews per second, and SubjectAccessReviews per second, as in the original's clients."""
@@ -87,7 +87,7 @@ async def connect(host: Host, groups: Iterable[AnyGroup]) -> Security:
             live.serve,
             name=secret.name_of(service),
             namespace=namespace,
-            policy=Policy.of_service(service, namespace),
+            policy=CertificatePolicy.of_service(service, namespace),
             meter=meter,
         )
         await issuer.attempt()

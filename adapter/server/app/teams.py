@@ -11,8 +11,8 @@ from adapter import errors, telemetry
 from adapter.clients import sources
 from adapter.clients.prometheus import Prometheus
 from adapter.clients.rights import Right
-from adapter.clients.watch_cache import Content, WatchCaches
-from adapter.server.app.cluster import Watched
+from adapter.clients.watch_cache import WatchCaches, WatchContent
+from adapter.server.app.cluster import Watches
 from adapter.server.app.host import Host
 from adapter.server.app.reload import Reload
 from adapter.server.series.generation import Generation
@@ -36,7 +36,7 @@ _READ_QPS, _READ_BURST = 200.0, 400
 
 async def connect(
     host: Host,
-    watched_objects: Watched | None,
+    watched_objects: Watches | None,
     generation: Callable[[], Generation],
     reload: Reload,
     clients: dict[str, Prometheus],
@@ -51,7 +51,7 @@ async def connect(
         return None
     kube = watched_objects.kube
     limits = settings.limited.limits
-    content: Content[ConfigMapIndex] = Content(
+    content: WatchContent[ConfigMapIndex] = WatchContent(
         index=functools.partial(ConfigMapIndex, max(_KEPT, 2 * limits.team_config_maps_all)),
         parse=config_maps.parse,
         metadata_only=True,
@@ -76,7 +76,7 @@ async def connect(
     )
     reading = kube.with_rate(qps=_READ_QPS, burst=_READ_BURST)
 
-    async def fetch(config_map: config_maps.Watched) -> Mapping[str, Any] | None:
+    async def fetch(config_map: config_maps.WatchedConfigMap) -> Mapping[str, Any] | None:
         """Return the document of a ConfigMap. A list needs no right beside that of the watch."""
         namespace, name = config_map.key
         path = config_maps.collection(namespace)

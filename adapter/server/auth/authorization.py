@@ -40,7 +40,7 @@ _ALLOWED_AND_DENIED = "webhook subject access review returned both allow and den
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
+class AccessDecision:
     """Outcome of a review: 500 if `error` is set; else 403 unless the request is allowed."""
 
     allowed: bool
@@ -99,7 +99,7 @@ class Authorizer:
         self._open_paths = AlwaysAllowedPaths(always_allow_paths)
         self._allowed_ttl = allowed_ttl
         self._denied_ttl = denied_ttl
-        self.decisions: SingleFlightCache[Attributes, Decision] = SingleFlightCache(
+        self.decisions: SingleFlightCache[Attributes, AccessDecision] = SingleFlightCache(
             ttl=self._ttl,
             max_size=bounds.DECISIONS,
             size=_entry_size,
@@ -123,7 +123,7 @@ class Authorizer:
         if not decision.allowed:
             raise forbidden(attributes, decision.reason)
 
-    async def review(self, attributes: Attributes) -> Decision:
+    async def review(self, attributes: Attributes) -> AccessDecision:
         """Return the decision on `attributes`.
 
         Raises BackendError if the review fails, and TextError (429) if too many requests wait for
@@ -135,15 +135,15 @@ class Authorizer:
         with self._waiting.slot(attributes.user):
             return await self.decisions.find(attributes, lambda: self._review(attributes))
 
-    def known(self, attributes: Attributes) -> Decision | None:
+    def known(self, attributes: Attributes) -> AccessDecision | None:
         """Return the decision on `attributes` if it needs no review or is cached, else None."""
         if MASTERS in attributes.user.groups:
-            return Decision(allowed=True)
+            return AccessDecision(allowed=True)
         if not attributes.is_resource_request and attributes.path in self._open_paths:
-            return Decision(allowed=True)
+            return AccessDecision(allowed=True)
         return self.decisions.cached(attributes)
 
-    async def _review(self, attributes: Attributes) -> Decision:
+    async def _review(self, attributes: Attributes) -> AccessDecision:
         document = {
             "kind": "SubjectAccessReview",
             "apiVersion": "authorization.k8s.io/v1",
@@ -154,13 +154,13 @@ class Authorizer:
         answer = await post_review(self._api, _PATH, document, timeout=_TIMEOUT, sleep=self._sleep)
         return _parse_answer(answer)
 
-    def _ttl(self, attributes: Attributes, decision: Decision) -> float:
+    def _ttl(self, attributes: Attributes, decision: AccessDecision) -> float:
         if attributes.controlled_size >= _MAX_CONTROLLED_SIZE or decision.error:
             return 0.0
         return self._allowed_ttl if decision.allowed else self._denied_ttl
 
 
-def _entry_size(attributes: Attributes, _: Decision) -> int:
+def _entry_size(attributes: Attributes, _: AccessDecision) -> int:
     return _ENTRY_SIZE + attributes.controlled_size + attributes.user.size
 
 
@@ -169,7 +169,7 @@ def _internal_error(target: str, reason: str) -> errors.TextError:
     return errors.TextError(500, sanitize(f"Internal Server Error: {quoted}: {reason}"))
 
 
-def _parse_answer(answer: Any) -> Decision:
+def _parse_answer(answer: Any) -> AccessDecision:
     """Return the decision; a missing status allows nothing.
 
     Raises Broken if `answer` is not a SubjectAccessReview.
@@ -182,5 +182,5 @@ def _parse_answer(answer: Any) -> Decision:
     if not (isinstance(allowed, bool) and isinstance(denied, bool) and isinstance(reason, str)):
         raise errors.Broken(f"POST {_PATH}: malformed status of SubjectAccessReview: {status!r}")
     if allowed and denied:
-        return Decision(allowed=False, reason=reason, error=_ALLOWED_AND_DENIED)
-    return Decision(allowed=allowed, denied=denied, reason=reason)
+        return AccessDecision(allowed=False, reason=reason, error=_ALLOWED_AND_DENIED)
+    return AccessDecision(allowed=allowed, denied=denied, reason=reason)

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Iterator
 
 from adapter import errors
 from adapter.server.auth.attributes import Attributes, forbidden
-from adapter.server.auth.authorization import REVIEW_FAILED, Decision
+from adapter.server.auth.authorization import REVIEW_FAILED, AccessDecision
 from adapter.server.auth.user import (
     SYSTEM_ANONYMOUS,
     SYSTEM_UNAUTHENTICATED,
@@ -36,7 +36,7 @@ _SERVICE_ACCOUNT = re.compile(f"system:serviceaccount:({_LABEL}):({_SUBDOMAIN})"
 async def impersonate(
     requested: Impersonation,
     requester: User,
-    review: Callable[[Attributes], Awaitable[Decision]],
+    review: Callable[[Attributes], Awaitable[AccessDecision]],
 ) -> User:
     """Return the user that `requester` acts as.
 

@@ -8,7 +8,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 
 from adapter.cache import WeakCache
-from adapter.server.http.request import Client
+from adapter.server.http.request import ClientConnection
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,9 +25,9 @@ class Peers:
     """Cache of the clients of open connections: to read one takes 10 µs."""
 
     def __init__(self) -> None:
-        self.cache: WeakCache[Client, tuple[Peer | None]] = WeakCache()
+        self.cache: WeakCache[ClientConnection, tuple[Peer | None]] = WeakCache()
 
-    def get(self, client: Client) -> Peer | None:
+    def get(self, client: ClientConnection) -> Peer | None:
         """Return the peer of a connection; None without TLS or without a client certificate."""
         cached = self.cache.get(client)
         if cached is None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from adapter.clients.events import Event, EventWriter, last_written
 from adapter.clients.kubernetes import Kube
-from adapter.server.autoscalers.questions import Watched
+from adapter.server.autoscalers.questions import WatchedHpa
 
 UNRESOLVABLE, RESOLVABLE = "MetricUnresolvable", "MetricResolvable"
 _ALL = "/api/v1/events"
@@ -25,7 +25,7 @@ _MAX_EVENTS = 100_000
 class Change:
     """A metric of an HPA that became resolvable, or no longer is."""
 
-    hpa: Watched
+    hpa: WatchedHpa
     metric: str
     """Type and name."""
     resolved: bool

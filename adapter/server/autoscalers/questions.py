@@ -18,8 +18,8 @@ from adapter.clients.value_index import Item
 from rules import limits
 from rules.errors import UnknownResourceError
 from rules.hpa import autoscaler, reading
-from rules.hpa.autoscaler import Metric, Reference
-from rules.hpa.reading import Request
+from rules.hpa.autoscaler import MetricSpec, Reference
+from rules.hpa.reading import ApiRequest
 from rules.kinds import WORKLOADS, GroupResource, Kinds
 from rules.limits import HPA_TEXT, Limits, name_of
 from rules.selectors.selectors import Selector
@@ -30,21 +30,21 @@ _METRICS, _TEXT = name_of("hpa_metrics"), name_of("hpa_metric_text")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Watched:
+class WatchedHpa:
     """What is kept of an HPA."""
 
     namespace: str
     name: str
     uid: str
     target: Reference
-    metrics: tuple[Metric, ...]
+    metrics: tuple[MetricSpec, ...]
     replicas: int
     """Present replicas of the target. Without any, the controller reads no metrics of pods."""
     left_out: Mapping[str, int]
     """Number of further metrics, by the reason for which they are not watched."""
 
 
-def parse(document: Mapping[str, Any], limits: Limits = limits.DEFAULT) -> Item[Watched]:
+def parse(document: Mapping[str, Any], limits: Limits = limits.DEFAULT) -> Item[WatchedHpa]:
     """Return the HPA in a JSON document of autoscaling/v2.
 
     Metrics beyond a limit are not parsed; they are left out, as are those that cannot be read, such
@@ -57,18 +57,18 @@ def parse(document: Mapping[str, Any], limits: Limits = limits.DEFAULT) -> Item[
     text = len(orjson.dumps(target))
     if text > limits.hpa_metric_text:
         raise ValueError(f"its scaleTargetRef has {text} bytes: --limit={_TEXT}={text} allows it")
-    metrics: list[Metric] = []
+    metrics: list[MetricSpec] = []
     left_out = Counter({_METRICS: max(0, len(every) - limits.hpa_metrics)})
     for each in every[: limits.hpa_metrics]:
         size = len(orjson.dumps(each))
         if size > limits.hpa_metric_text:
             left_out[_TEXT] += 1
-        elif isinstance(metric := one_object.attempt(each, autoscaler.metric), Metric):
+        elif isinstance(metric := one_object.attempt(each, autoscaler.metric), MetricSpec):
             metrics.append(metric)
             text += size
         else:
             left_out[UNREADABLE] += 1
-    watched = Watched(
+    watched = WatchedHpa(
         namespace=namespace,
         name=name,
         uid=str(metadata["uid"]),
@@ -82,8 +82,8 @@ def parse(document: Mapping[str, Any], limits: Limits = limits.DEFAULT) -> Item[
 
 
 def request_of(
-    metric: Metric, hpa: Watched, kinds: Kinds, selector: Selector | None
-) -> Request | None:
+    metric: MetricSpec, hpa: WatchedHpa, kinds: Kinds, selector: Selector | None
+) -> ApiRequest | None:
     """Return the request that the controller sends for a metric; None if it sends none now.
 
     Metrics of pods need `selector`, that of the target; see `workload`.

@@ -35,13 +35,13 @@ from adapter.server.apimachinery import request_info
 from adapter.server.apimachinery.request_info import RequestInfo
 from adapter.server.autoscalers import questions
 from adapter.server.autoscalers.events import Change, Events
-from adapter.server.autoscalers.questions import Watched
+from adapter.server.autoscalers.questions import WatchedHpa
 from adapter.server.cluster.shared_index import SharedIndex
 from rules.causes import missing
 from rules.causes.reasons import summarize
 from rules.errors import UnknownResourceError
 from rules.findings import Finding, passes
-from rules.hpa.autoscaler import Metric
+from rules.hpa.autoscaler import MetricSpec
 from rules.kinds import GroupResource, Kinds
 from rules.limits import name_of
 from rules.selectors.selectors import Selector
@@ -99,7 +99,7 @@ class _Request:
 class _Known:
     """The requests for an HPA, and what they follow from."""
 
-    hpa: Watched
+    hpa: WatchedHpa
     selector: Selector | None
     kinds: Kinds
     requests: tuple[_Request, ...]
@@ -115,7 +115,7 @@ class Autoscalers:
     def __init__(
         self,
         *,
-        hpas: WatchCaches[SharedIndex[Watched]],
+        hpas: WatchCaches[SharedIndex[WatchedHpa]],
         workloads: WatchCaches[ValueIndex[Selector]],
         kinds: Callable[[], Kinds],
         outcomes: Outcomes,
@@ -180,7 +180,7 @@ class Autoscalers:
                 hpa = change.hpa
                 log.exception("%s/%s: the Event cannot be written", hpa.namespace, hpa.name)
 
-    async def look(self, index: SharedIndex[Watched], asking: asyncio.TaskGroup) -> None:
+    async def look(self, index: SharedIndex[WatchedHpa], asking: asyncio.TaskGroup) -> None:
         """Look at all HPAs once; note what to tell, and request in `asking` what nobody does."""
         kinds = self._kinds()
         hpas = list(index.values())
@@ -214,7 +214,7 @@ class Autoscalers:
         self._states = states
         self._meter.show(shown)
 
-    def _note_left_out(self, index: SharedIndex[Watched], hpas: Iterable[Watched]) -> None:
+    def _note_left_out(self, index: SharedIndex[WatchedHpa], hpas: Iterable[WatchedHpa]) -> None:
         """Say which metrics are not watched; in the log, only if it has changed."""
         numbers: Counter[str] = Counter()
         examples: dict[str, list[tuple[str, str]]] = {}
@@ -250,7 +250,7 @@ class Autoscalers:
             f"{sum(self._numbers.values())} metrics left out, for these reasons: {reasons}"
         )
 
-    def _index(self) -> SharedIndex[Watched] | None:
+    def _index(self) -> SharedIndex[WatchedHpa] | None:
         try:
             kind = self._kinds().first(_AUTOSCALERS.resource, _AUTOSCALERS.group)
         except UnknownResourceError:
@@ -263,7 +263,7 @@ class Autoscalers:
         self._meter.show(())
         self._show_left_out({})
 
-    def _know(self, hpa: Watched, kinds: Kinds) -> _Known:
+    def _know(self, hpa: WatchedHpa, kinds: Kinds) -> _Known:
         """Return the requests for an HPA: those of the last look, if nothing has changed."""
         resource = questions.workload(hpa.target, kinds)
         selector = self._selector(resource, hpa) if resource else None
@@ -282,7 +282,7 @@ class Autoscalers:
         return _Known(hpa, selector, kinds, requests)
 
     def _request(
-        self, metric: Metric, hpa: Watched, kinds: Kinds, selector: Selector | None
+        self, metric: MetricSpec, hpa: WatchedHpa, kinds: Kinds, selector: Selector | None
     ) -> _Request | None:
         """Return the request for a metric; None if there is none now."""
         request = questions.request_of(metric, hpa, kinds, selector)
@@ -293,7 +293,7 @@ class Autoscalers:
         averaged = metric.type == "External" and metric.target == "AverageValue"
         return _Request(title, info, key_of(info), self._clock(), averaged)
 
-    def _selector(self, resource: GroupResource, hpa: Watched) -> Selector | None:
+    def _selector(self, resource: GroupResource, hpa: WatchedHpa) -> Selector | None:
         """Return the selector of the pods of the target; None until the workloads are known."""
         index = self._workloads.index(self._kinds().first(resource.resource, resource.group))
         return None if index is None else index.of(hpa.namespace).get(hpa.target.name)
@@ -325,7 +325,7 @@ class Autoscalers:
             if not self._asked_in[info.namespace]:
                 del self._asked_in[info.namespace]
 
-    def _state(self, hpa: Watched, metric: str, outcome: Outcome) -> _State:
+    def _state(self, hpa: WatchedHpa, metric: str, outcome: Outcome) -> _State:
         """Return the state of a metric; once a change has lasted, it is to be told."""
         now, state = self._clock(), self._states.get((hpa.uid, metric))
         if state is None or state.resolved != outcome.resolved:

@@ -70,7 +70,7 @@ class Probes:
     def __init__(
         self,
         query: Callable[[CompiledRule], _Query],
-        detection: Callable[[], Awaitable[detect.Report]],
+        detection: Callable[[], Awaitable[detect.Detection]],
         *,
         scrapes: bool = True,
         clock: Callable[[], float] = time.monotonic,
@@ -164,14 +164,16 @@ class Probes:
     async def _diagnose(self, plan: Plan | ExternalPlan, presets: frozenset[str]) -> _Found:
         return _of_evidence(await _of_steps(plan, lambda each: self._of_no_value(each, presets)))
 
-    async def _of_values(self, question: questions.Question, timeout: float) -> Evidence:
+    async def _of_values(self, question: questions.UnansweredStep, timeout: float) -> Evidence:
         queries = questions.of_values(question)
         results, error = await self._run(question.rule, queries, timeout)
         return Evidence(
             question=question, queries=queries, results=results, at=self._now(), error=error
         )
 
-    async def _of_no_value(self, question: questions.Question, presets: frozenset[str]) -> Evidence:
+    async def _of_no_value(
+        self, question: questions.UnansweredStep, presets: frozenset[str]
+    ) -> Evidence:
         queries = questions.queries(question)
         first, error = await self._run(question.rule, queries)
         further = questions.further(question, first)
@@ -272,7 +274,7 @@ def _of_evidence(found: Iterable[Evidence]) -> _Found:
 
 async def _of_steps(
     plan: Plan | ExternalPlan,
-    collect: Callable[[questions.Question], Coroutine[Any, Any, Evidence]],
+    collect: Callable[[questions.UnansweredStep], Coroutine[Any, Any, Evidence]],
 ) -> tuple[Evidence, ...]:
     try:
         return tuple(await gather_or_cancel(map(collect, questions.questions(plan))))

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from adapter.clients.value_index import Item, ValueIndex
-from adapter.clients.watch_cache import Content
+from adapter.clients.watch_cache import WatchContent
 from adapter.server.cluster import object_index
 from adapter.server.cluster.object_index import ObjectIndex
 from rules import limits
@@ -78,19 +78,19 @@ def pod_selector(spec: Mapping[str, Any]) -> Selector | None:
     return None if selector.empty else selector
 
 
-OBJECTS: Content[ObjectIndex] = Content(
+OBJECTS: WatchContent[ObjectIndex] = WatchContent(
     index=ObjectIndex, parse=object_index.parse, metadata_only=True
 )
 """What selectors need of each object."""
-READY_PODS: Content[ValueIndex[float]] = Content(
+READY_PODS: WatchContent[ValueIndex[float]] = WatchContent(
     index=ValueIndex, parse=_ready_pod, metadata_only=False, suffix="/status"
 )
 """What `minPodAge` of rules needs of each pod."""
 
 
-def pod_selectors(limits: Limits = limits.DEFAULT) -> Content[ValueIndex[Selector]]:
+def pod_selectors(limits: Limits = limits.DEFAULT) -> WatchContent[ValueIndex[Selector]]:
     """Return what `workloads` of rules needs of each workload."""
-    return Content(
+    return WatchContent(
         index=ValueIndex,
         parse=functools.partial(_workload, limits),
         metadata_only=False,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 
 from adapter import bounds
-from rules.query.plan import Objects
+from rules.query.plan import SelectedObjects
 
 ObjectNames = tuple[str, tuple[str, ...]]
 """A namespace (empty for objects that have none) and the names of objects in it."""
@@ -69,7 +69,7 @@ class Demand:
         """Return whether many new sets of objects were requested lately, as after a start."""
         return len(self._new) == _STORM and now - self._new[0] <= _STORM_WINDOW
 
-    def objects(self, now: float, *, returned: int | None, wide: bool) -> Objects | None:
+    def objects(self, now: float, *, returned: int | None, wide: bool) -> SelectedObjects | None:
         """Return the objects that the next evaluation should cover.
 
         `returned` is the number of objects that an evaluation without names returned, if there was
@@ -89,7 +89,7 @@ class Demand:
             names.clear()
         elif len(names) > _MAX_MATCHED:
             return None
-        return Objects(
+        return SelectedObjects(
             namespaces=None if every_namespace else tuple(sorted(namespaces)),
             names=tuple(sorted(names)) or None,
         )

@@ -16,7 +16,7 @@ from adapter import bounds, errors, telemetry
 from adapter.background import gather_or_cancel
 from adapter.cache import FairLRUCache, LRUCache, SingleFlightCache
 from adapter.server.evaluation.fallback import Demoted
-from adapter.server.evaluation.queries import Client, QueriesBySource, off_loop_if_large
+from adapter.server.evaluation.queries import QueriesBySource, QueryClient, off_loop_if_large
 from adapter.server.evaluation.shared_query import (
     ERROR_TTL,
     Context,
@@ -80,7 +80,7 @@ class Evaluation:
 
     def __init__(
         self,
-        clients: Mapping[str, Client],
+        clients: Mapping[str, QueryClient],
         *,
         metrics: telemetry.EvaluationMetrics,
         freshness: float | None = None,

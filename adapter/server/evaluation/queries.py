@@ -30,7 +30,7 @@ _MAX_ON_LOOP = 5_000
 """Maximum number of samples that are processed on the event loop, which takes up to 35 ms."""
 
 
-class Client(Protocol):
+class QueryClient(Protocol):
     """What is needed of the client of Prometheus."""
 
     async def query(self, promql: str, reduce: Reduce | None = None) -> QueryResult:
@@ -40,7 +40,7 @@ class Client(Protocol):
         """
         ...
 
-    def for_team(self, team: Team | None) -> Client:
+    def for_team(self, team: Team | None) -> QueryClient:
         """Return the client for the rules of a team: this one without a team."""
         ...
 
@@ -66,7 +66,7 @@ class Queries:
 
     def __init__(
         self,
-        client: Client,
+        client: QueryClient,
         *,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -92,7 +92,7 @@ class QueriesBySource:
 
     def __init__(
         self,
-        clients: Mapping[str, Client],
+        clients: Mapping[str, QueryClient],
         *,
         clock: Callable[[], float] = time.time,
     ) -> None:

@@ -24,7 +24,7 @@ from rules.errors import PlanError
 from rules.query import plan
 from rules.query.aggregate import Reduction
 from rules.query.catalog import Step
-from rules.query.plan import Objects, Plan, StepQueries
+from rules.query.plan import Plan, SelectedObjects, StepQueries
 from rules.query.scope import Scope
 from rules.ruleset import CompiledRule
 from rules.selectors.selectors import Selector
@@ -228,8 +228,8 @@ class SharedQuery:
         self._flight = _Flight(coverage=coverage, began=now, ahead=ahead, task=task)
 
     def _render(
-        self, objects: Objects, *, by_namespace: bool
-    ) -> tuple[Objects, tuple[StepQueries, ...]]:
+        self, objects: SelectedObjects, *, by_namespace: bool
+    ) -> tuple[SelectedObjects, tuple[StepQueries, ...]]:
         """Render the queries of all steps, without names if that is possible and they are too long.
 
         Return the objects that they cover, too. Raises PlanError.
@@ -287,7 +287,7 @@ class SharedQuery:
     async def _evaluate_alone(self, request: Plan) -> Snapshot:
         namespaces = (request.namespace,) if request.namespace else ()
         objects, queries = self._render(
-            Objects(namespaces=namespaces, names=request.names), by_namespace=False
+            SelectedObjects(namespaces=namespaces, names=request.names), by_namespace=False
         )
         try:
             snapshot = await self._run(queries, Coverage.of(objects), merged=False)

@@ -10,7 +10,7 @@ from adapter import bounds
 from adapter.cache import LRUCache
 from adapter.server.evaluation.demand import ObjectNames
 from rules.query.aggregate import NO_SAMPLES, SamplesByObject
-from rules.query.plan import Objects
+from rules.query.plan import SelectedObjects
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +23,7 @@ class Coverage:
     """None for every object."""
 
     @classmethod
-    def of(cls, objects: Objects) -> Coverage:
+    def of(cls, objects: SelectedObjects) -> Coverage:
         """Return what the query for `objects` covers."""
         return cls(
             namespaces=frozenset(objects.namespaces) if objects.namespaces else None,

@@ -23,7 +23,7 @@ from aiohttp.http import HttpRequestParser, RawRequestMessage
 from aiohttp.streams import EMPTY_PAYLOAD
 
 from adapter.background import Pace
-from adapter.server.http.limits import Budget, Deadline
+from adapter.server.http.limits import Deadline, MemoryBudget
 from adapter.server.http.request import Request
 
 log = logging.getLogger(__name__)
@@ -93,7 +93,7 @@ class Connection(asyncio.Protocol):
         self,
         serve: Serve,
         *,
-        heads: Budget[Connection],
+        heads: MemoryBudget[Connection],
         turn: asyncio.Lock,
         pace: Pace,
         head_seconds: float = HEAD_SECONDS,

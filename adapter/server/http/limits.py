@@ -60,7 +60,7 @@ class Deadline:
             call()
 
 
-class Budget(Generic[K]):
+class MemoryBudget(Generic[K]):
     """Sum of sizes, by owner. Above `limit`, the owner with the largest has to give up."""
 
     def __init__(self, limit: int, give_up: Callable[[K], object]) -> None:

@@ -11,7 +11,7 @@ from aiohttp.http import RawRequestMessage
 from multidict import MultiMapping
 
 
-class Client(Hashable, Protocol):
+class ClientConnection(Hashable, Protocol):
     """The connection of a request."""
 
     @property
@@ -41,7 +41,7 @@ class Request:
         "timed_out",
     )
 
-    def __init__(self, message: RawRequestMessage, client: Client) -> None:
+    def __init__(self, message: RawRequestMessage, client: ClientConnection) -> None:
         self.method: str = message.method
         self.target: str = message.path
         """As it was sent; bytes that are not UTF-8 are lone surrogates."""

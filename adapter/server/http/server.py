@@ -26,7 +26,7 @@ from adapter.server.http.connection import (
     Connection,
     Serve,
 )
-from adapter.server.http.limits import Budget, return_freed_buffers
+from adapter.server.http.limits import MemoryBudget, return_freed_buffers
 
 log = logging.getLogger(__name__)
 
@@ -94,7 +94,7 @@ class Listener:
         self._new_connection = functools.partial(
             Connection,
             serve,
-            heads=Budget(max_heads, self._give_up),
+            heads=MemoryBudget(max_heads, self._give_up),
             turn=asyncio.Lock(),
             pace=Pace(),
             head_seconds=head_seconds,

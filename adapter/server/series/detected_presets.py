@@ -17,7 +17,7 @@ from adapter.background import Backoff, Condition, utc
 from adapter.clients import detection
 from adapter.clients.prometheus import Prometheus
 from rules.exporters import detect
-from rules.exporters.detect import Report
+from rules.exporters.detect import Detection
 from rules.findings import Finding, degraded, passes
 
 log = logging.getLogger(__name__)
@@ -107,7 +107,7 @@ class DetectedPresets:
             self._logged = self.names
             self._log(report, unread)
 
-    def _log(self, report: Report, unread: Sequence[str]) -> None:
+    def _log(self, report: Detection, unread: Sequence[str]) -> None:
         """Log which presets are used, and why."""
         used = _flags(self.names)
         if report.presets:

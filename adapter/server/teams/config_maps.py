@@ -17,7 +17,7 @@ STATUS = "gpu-metrics-adapter/status"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Watched:
+class WatchedConfigMap:
     """What is kept of a ConfigMap."""
 
     namespace: str
@@ -41,14 +41,14 @@ class Watched:
         return f"{collection(self.namespace)}/{self.name}"
 
 
-class ConfigMapIndex(SharedIndex[Watched]):
+class ConfigMapIndex(SharedIndex[WatchedConfigMap]):
     """The ConfigMaps, and how often they have changed."""
 
     def __init__(self, total: int) -> None:
         super().__init__(total)
         self.changes = 0
 
-    def put(self, item: Item[Watched]) -> None:
+    def put(self, item: Item[WatchedConfigMap]) -> None:
         """Add or replace a ConfigMap."""
         self.changes += 1
         super().put(item)
@@ -59,12 +59,12 @@ class ConfigMapIndex(SharedIndex[Watched]):
         super().remove(namespace, name)
 
 
-def parse(document: Mapping[str, Any]) -> Item[Watched]:
+def parse(document: Mapping[str, Any]) -> Item[WatchedConfigMap]:
     """Return what is kept of the ConfigMap in a JSON document; its metadata is enough."""
     metadata = document["metadata"]
     namespace, name = str(metadata["namespace"]), str(metadata["name"])
     status = (metadata.get("annotations") or {}).get(STATUS)
-    watched = Watched(
+    watched = WatchedConfigMap(
         namespace=namespace,
         name=name,
         created=str(metadata.get("creationTimestamp") or ""),

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from adapter.server.series.generation import Generation
-from adapter.server.teams.config_maps import Watched
+from adapter.server.teams.config_maps import WatchedConfigMap
 from rules import teams
 from rules.quoting import counted, shorten
 from rules.ruleset import CompiledRule
-from rules.teams import Metric
+from rules.teams import TeamMetric
 
 IN_USE, REFUSED, UNREAD = "InUse", "Refused", "NotReadYet"
 _KIND, _API_VERSION = "TeamRules", "team-rules.gpu-metrics-adapter/v1"
@@ -23,10 +23,10 @@ _MAX_NAMED, _MAX_STATUS = 20, 2000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class ConfigMapReport:
     """What became of one ConfigMap."""
 
-    watched: Watched
+    watched: WatchedConfigMap
     state: str
     rules: int
     metrics: Sequence[str]
@@ -51,7 +51,9 @@ class Report:
         return shorten("; ".join((*self.problems, in_use)), _MAX_STATUS)
 
 
-def of(states: Iterable[tuple[Watched, str | None]], view: Generation) -> Iterator[Report]:
+def of(
+    states: Iterable[tuple[WatchedConfigMap, str | None]], view: Generation
+) -> Iterator[ConfigMapReport]:
     """Yield a report on each ConfigMap of a namespace that sees `view`.
 
     `states` are as of `TeamRules.states`.
@@ -60,7 +62,7 @@ def of(states: Iterable[tuple[Watched, str | None]], view: Generation) -> Iterat
     for rule in view.ruleset.all:
         if rule.team is not None:
             own.setdefault(_config_map(rule), []).append(rule)
-    metrics: dict[str, list[Metric]] = {}
+    metrics: dict[str, list[TeamMetric]] = {}
     for metric in teams.metrics(view.catalog):
         metrics.setdefault(_config_map(metric.rule), []).append(metric)
     for watched, refusal in states:
@@ -69,7 +71,7 @@ def of(states: Iterable[tuple[Watched, str | None]], view: Generation) -> Iterat
         found = metrics.get(key, ()) if rules else ()
         problem = refusal or ("" if refusal is None else view.problem)
         problems = [problem] if problem else list(_problems(rules, found, view))
-        yield Report(
+        yield ConfigMapReport(
             watched=watched,
             state=REFUSED if refusal else UNREAD if refusal is None else IN_USE,
             rules=len(rules),
@@ -80,7 +82,7 @@ def of(states: Iterable[tuple[Watched, str | None]], view: Generation) -> Iterat
 
 
 def document(
-    namespace: str, reports: Sequence[Report], *, count: int, pending: str
+    namespace: str, reports: Sequence[ConfigMapReport], *, count: int, pending: str
 ) -> Mapping[str, Any]:
     """Return the document about a namespace that has `count` ConfigMaps.
 
@@ -113,7 +115,7 @@ def _config_map(rule: CompiledRule) -> str:
 
 
 def _problems(
-    rules: Sequence[CompiledRule], metrics: Iterable[Metric], view: Generation
+    rules: Sequence[CompiledRule], metrics: Iterable[TeamMetric], view: Generation
 ) -> Iterator[str]:
     for rule in rules:
         if problem := teams.too_wide(rule, view.listings):

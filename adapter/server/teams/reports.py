@@ -19,7 +19,7 @@ from adapter.clients.rate_limit import Allowances
 from adapter.server.series.generation import Generation
 from adapter.server.teams import config_maps, report
 from adapter.server.teams.config_maps import STATUS
-from adapter.server.teams.report import Report
+from adapter.server.teams.report import ConfigMapReport
 from adapter.server.teams.rules import TeamRules
 from rules.findings import Finding
 
@@ -105,12 +105,12 @@ class Reports:
             pending=pending,
         )
 
-    async def _of(self, namespace: str, view: Generation) -> Sequence[Report]:
+    async def _of(self, namespace: str, view: Generation) -> Sequence[ConfigMapReport]:
         states = self._rules.states(namespace)
         # In a thread: 100 rules of 100 series have 20 000 metrics.
         return await asyncio.to_thread(lambda: list(report.of(states, view)))
 
-    async def _write(self, each: Report) -> bool:
+    async def _write(self, each: ConfigMapReport) -> bool:
         """Write an Event and the annotation, if they are due; return whether nothing is left."""
         if each.state == report.UNREAD:
             return True
@@ -120,7 +120,7 @@ class Reports:
             return event
         return await self._annotate(each) and event
 
-    async def _annotate(self, each: Report) -> bool:
+    async def _annotate(self, each: ConfigMapReport) -> bool:
         uid, status = each.watched.uid, each.status
         digest = config_maps.digest(status)
         if not status or self._written.get(uid, each.watched.status) == digest:
@@ -140,7 +140,7 @@ class Reports:
         self._written[uid] = digest
         return True
 
-    async def _tell(self, each: Report) -> bool:
+    async def _tell(self, each: ConfigMapReport) -> bool:
         """Write an Event, unless it was written before, also by another replica."""
         watched, (namespace, name) = each.watched, each.watched.key
         reason = REFUSED if each.state == report.REFUSED else WITHOUT_EFFECT

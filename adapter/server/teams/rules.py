@@ -20,7 +20,7 @@ from adapter import errors, telemetry
 from adapter.background import Condition
 from adapter.clients.rate_limit import Allowances
 from adapter.server.teams import config_maps
-from adapter.server.teams.config_maps import ConfigMapIndex, Watched
+from adapter.server.teams.config_maps import ConfigMapIndex, WatchedConfigMap
 from rules import admission, teams
 from rules.admission import Admission, Size
 from rules.causes import missing
@@ -77,7 +77,7 @@ class InUse:
 class _Plan:
     """Which ConfigMaps are to be read."""
 
-    watched: Mapping[str, Sequence[Watched]]
+    watched: Mapping[str, Sequence[WatchedConfigMap]]
     """By namespace; of the ConfigMaps that are not to be read, only the first by name."""
     counts: Mapping[str, int]
     """Number of all ConfigMaps, by namespace."""
@@ -86,7 +86,7 @@ class _Plan:
     reading: Admission
     claims: Sequence[Claim]
     """Those that `reading` admits."""
-    due: Sequence[Watched]
+    due: Sequence[WatchedConfigMap]
     """Those of them that are not read yet."""
 
 
@@ -101,7 +101,7 @@ class TeamRules:
     def __init__(
         self,
         index: Callable[[], ConfigMapIndex | None],
-        fetch: Callable[[Watched], Awaitable[Mapping[str, Any] | None]],
+        fetch: Callable[[WatchedConfigMap], Awaitable[Mapping[str, Any] | None]],
         *,
         label: str,
         limits: Limits,
@@ -204,7 +204,7 @@ class TeamRules:
         """The namespaces that have ConfigMaps."""
         return () if self._plan is None else self._plan.watched.keys()
 
-    def states(self, namespace: str) -> Sequence[tuple[Watched, str | None]]:
+    def states(self, namespace: str) -> Sequence[tuple[WatchedConfigMap, str | None]]:
         """Return the ConfigMaps of a namespace, and why each is refused.
 
         That is empty if its rules are in use, and None if it is not read yet. Of ConfigMaps that
@@ -253,7 +253,7 @@ class TeamRules:
             self._plan is not None and not self._unread.total() and not self._awaited
         )
 
-    def _refusal(self, each: Watched) -> str | None:
+    def _refusal(self, each: WatchedConfigMap) -> str | None:
         assert self._plan is not None
         if problem := self._plan.reading.refused.get(each.key):
             return problem
@@ -272,7 +272,7 @@ class TeamRules:
         # While some are being read, these are counted twice.
         return {IN_USE: max(total - refused - unread, 0), REFUSED: refused, UNREAD: unread}
 
-    def _planned(self, present: Sequence[Watched], beyond: Counter[str]) -> _Plan:
+    def _planned(self, present: Sequence[WatchedConfigMap], beyond: Counter[str]) -> _Plan:
         """Return which of the present ConfigMaps are to be read. Blocks.
 
         `beyond` has the number of those that the index leaves out, by namespace.
@@ -286,12 +286,12 @@ class TeamRules:
         refused: dict[str, list[Key]] = defaultdict(list)
         for key in reading.refused:
             refused[key[0]].append(key)
-        watched: dict[str, list[Watched]] = defaultdict(list)
+        watched: dict[str, list[WatchedConfigMap]] = defaultdict(list)
         shown = [heapq.nsmallest(self._limits.team_config_maps, own) for own in refused.values()]
         for key in itertools.chain(reading.admitted, *shown):
             watched[key[0]].append(by_key[key])
         wanted = set(self._using.admitted)
-        due: list[tuple[int, Watched]] = []
+        due: list[tuple[int, WatchedConfigMap]] = []
         turns = self._reads.copy()
         for key in reading.admitted:
             each, outcome = by_key[key], self._outcomes.get(key)
@@ -310,7 +310,7 @@ class TeamRules:
             due=[each for _, each in due],
         )
 
-    async def _outcome(self, each: Watched) -> _Outcome | None:
+    async def _outcome(self, each: WatchedConfigMap) -> _Outcome | None:
         """Read a ConfigMap; None if that is postponed."""
         if not self._allowances.take(each.namespace):
             if self._meter is not None:
@@ -332,7 +332,7 @@ class TeamRules:
             return _Outcome(version=each.version, digest=b"", problem=problem)
 
     def _load(
-        self, each: Watched, document: Mapping[str, Any], before: _Outcome | None
+        self, each: WatchedConfigMap, document: Mapping[str, Any], before: _Outcome | None
     ) -> _Outcome:
         """Load the rules of a ConfigMap; what is wrong refuses this one alone. Blocks."""
         config_map = config_maps.read(document)

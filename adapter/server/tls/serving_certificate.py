@@ -21,7 +21,7 @@ from adapter.clients.kubernetes import Kube
 from adapter.server.tls.apiservices import ApiService, APIServiceController
 from certs import renew, secret
 from certs.bundle import Bundle, CertificateError
-from certs.renew import Policy, State
+from certs.renew import CertificatePolicy, SharedKeys
 from rules.findings import Finding, degraded, passes
 
 log = logging.getLogger(__name__)
@@ -46,7 +46,7 @@ class ServingCertificateController:
         *,
         name: str,
         namespace: str,
-        policy: Policy,
+        policy: CertificatePolicy,
         meter: telemetry.CertificateMetrics | None = None,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
         jitter: Callable[[], float] = random.random,
@@ -64,7 +64,7 @@ class ServingCertificateController:
         self._jitter = jitter
         self._renewal_jitter = jitter()
         self._sleep = sleep
-        self._state: State | None = None
+        self._state: SharedKeys | None = None
         self._secret_due = datetime.min.replace(tzinfo=UTC)
         self._failure = Condition()
         self._publish_failure = Condition()
@@ -145,7 +145,7 @@ class ServingCertificateController:
             self._note_publish_failure(str(error))
             return None
 
-    async def _publish(self, services: tuple[ApiService, ...], state: State) -> bool:
+    async def _publish(self, services: tuple[ApiService, ...], state: SharedKeys) -> bool:
         """Publish the CAs; return False if an APIService has changed since it was read."""
         try:
             done = await self._apiservices.publish(
@@ -166,7 +166,7 @@ class ServingCertificateController:
 
     async def _reconcile_secret(
         self, services: tuple[ApiService, ...], *, published: bool
-    ) -> State | None:
+    ) -> SharedKeys | None:
         """Read the Secret, write what is due, and return the new state; None after a conflict."""
         path = f"/api/v1/namespaces/{self._namespace}/secrets/{self._name}"
         now = self._clock()
@@ -208,7 +208,7 @@ class ServingCertificateController:
                 f"{self._title} does not exist: {self._how_to_create}"
             ) from error
 
-    def _initial_state(self, now: datetime) -> State:
+    def _initial_state(self, now: datetime) -> SharedKeys:
         """Return the state for an empty Secret.
 
         An administrator who empties the Secret wants a new CA without an outage. Therefore the
@@ -218,7 +218,7 @@ class ServingCertificateController:
             return renew.create(self._policy, now=now)
         return renew.announce(self._state, self._policy, now=now)
 
-    def _apply(self, state: State) -> None:
+    def _apply(self, state: SharedKeys) -> None:
         before = self._state
         if before is None or before.serving.leaf != state.serving.leaf:
             self._serve(state.serving)

@@ -17,7 +17,7 @@ HASHED = "$2b$04$Eeyhefj65Ppv0zzTF.54TuMoBTF4CM558RBlxvmoTFTmgExEwVovm"
 """The password, by bcrypt with the fewest rounds."""
 EMPTY = '{"status":"success","data":{"resultType":"vector","result":[]}}'
 TOKEN = "s3cret-t0ken"
-FLAGS = {field: f"--{flag.name}" for field, flag in settings.Prometheus.flags()}
+FLAGS = {field: f"--{flag.name}" for field, flag in settings.PrometheusSettings.flags()}
 
 
 def holder(name, issuer=None, **options):

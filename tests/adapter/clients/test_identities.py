@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 from adapter import errors
 from adapter.clients import identities
-from rules.connection import Connection
+from rules.connection import PrometheusConnection
 from tests.adapter.clients.credentials import EMPTY, sent, wants
 from tools.fakes import prometheus as fakes
 
@@ -282,7 +282,7 @@ async def test_the_scope_of_azure_follows_the_cloud_of_the_url(monkeypatch, url,
     monkeypatch.setattr(
         "azure.identity.get_bearer_token_provider", lambda _, asked: scopes.append(asked)
     )
-    identities.azure(Connection(url=url))
+    identities.azure(PrometheusConnection(url=url))
 
     assert scopes == [f"https://{scope}/.default"]
 

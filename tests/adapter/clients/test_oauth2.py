@@ -10,7 +10,7 @@ import pytest
 from aiohttp import web
 
 from adapter import errors
-from adapter.clients.credentials import Request
+from adapter.clients.credentials import OutgoingRequest
 from adapter.clients.oauth2 import ClientCredentials
 from tests.adapter.clients.credentials import EMPTY, sent, wants
 from tools.fakes import prometheus as fakes
@@ -200,7 +200,7 @@ async def test_a_missing_file_is_an_error_at_the_start(connect, tokens, tmp_path
 
 # When tokens are replaced
 
-REQUEST = Request(method="GET", url=None, headers={}, body=b"")
+REQUEST = OutgoingRequest(method="GET", url=None, headers={}, body=b"")
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ EFFECTIVE = (
     ("prometheus-token-file", "/token", "prometheus.token_file", "/token"),
     ("prometheus-header", "X-Tenant=a,b", "prometheus.headers", (("X-Tenant", "a,b"),)),
     ("prometheus-verb", "POST", "prometheus.verb", "POST"),
-    ("config", "r.yaml", "rules.sources", (settings.Source(kind="config", name="r.yaml"),)),
+    ("config", "r.yaml", "rules.sources", (settings.RulesSource(kind="config", name="r.yaml"),)),
     ("metrics-relist-interval", "1m30s", "relist.interval", 90.0),
     ("metrics-max-age", "1h", "relist.max_age", 3600.0),
     # pkg/cmd/builder.go of custom-metrics-apiserver

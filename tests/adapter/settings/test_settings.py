@@ -10,7 +10,7 @@ import pytest
 
 from adapter import settings
 from adapter.settings import ciphers, serving
-from adapter.settings.flag import Flag, Group, flags
+from adapter.settings.flag import Flag, FlagGroup, flags
 from adapter.settings.flag_types import comma_separated
 from adapter.settings.ignored import IGNORED
 from adapter.settings.settings import GROUPS
@@ -70,7 +70,7 @@ def test_defaults_are_those_of_the_original():
 
 
 def source(kind, name):
-    return settings.Source(kind=kind, name=name)
+    return settings.RulesSource(kind=kind, name=name)
 
 
 @pytest.mark.parametrize(
@@ -471,18 +471,18 @@ def test_every_flag_has_a_unique_name_and_a_help_text():
 
 def test_a_list_replaces_its_default_and_then_grows():
     @dataclasses.dataclass(frozen=True, kw_only=True)
-    class Lists(Group):
+    class Lists(FlagGroup):
         TITLE = "Lists"
         field: tuple[str, ...] = flags(Flag(name="x", type=comma_separated(), default="a,b"))
 
-    command = settings.Command(name="x", help="", groups=(Lists,))
+    command = settings.CommandSpec(name="x", help="", groups=(Lists,))
     assert command.parse(()).groups == (Lists(field=("a", "b")),)
     assert command.parse(("--x=c", "--x=d,,e")).groups == (Lists(field=("c", "d", "e")),)
 
 
 def test_flags_of_other_groups_are_unknown_to_a_command_with_few_groups():
     with pytest.raises(settings.UsageError, match="--secure-port: unknown flag"):
-        settings.Command(name="x", help="", groups=(settings.Prometheus,)).parse(
+        settings.CommandSpec(name="x", help="", groups=(settings.PrometheusSettings,)).parse(
             ["--secure-port=1"]
         )
 

@@ -11,7 +11,7 @@ from rules import presets, promql
 from rules.document import config
 from rules.exporters import detect, generations
 from rules.exporters.detect import Observations
-from rules.exporters.generations import GENERATIONS, Generation
+from rules.exporters.generations import GENERATIONS, ExporterGeneration
 
 UTIL, USED = "DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_FB_USED"
 GR_ENGINE, SM = "DCGM_FI_PROF_GR_ENGINE_ACTIVE", "DCGM_FI_PROF_SM_ACTIVE"
@@ -23,7 +23,7 @@ def observations(names: Iterable[str], labels: str, **more: object) -> Observati
     return Observations(live=live, anything=True, **more)
 
 
-def codes(report: detect.Report) -> set[str]:
+def codes(report: detect.Detection) -> set[str]:
     return {finding.reason for each in report.exporters for finding in each.findings}
 
 
@@ -33,7 +33,7 @@ def rules_of(preset: str) -> tuple[config.Rule, ...]:
     return (*parsed.rules, *parsed.external_rules)
 
 
-def presets_of(generation: Generation) -> list[tuple[str, Mapping[str, tuple[str, ...]]]]:
+def presets_of(generation: ExporterGeneration) -> list[tuple[str, Mapping[str, tuple[str, ...]]]]:
     """Each preset that reads a generation, with the series that the table names for it."""
     own = {generation.preset, generation.podless_preset} - {""}
     pairs = [(name, generation.fields) for name in own]
@@ -47,7 +47,7 @@ def presets_of(generation: Generation) -> list[tuple[str, Mapping[str, tuple[str
 
 
 @pytest.mark.parametrize("generation", GENERATIONS, ids=lambda each: each.name)
-def test_presets_read_the_series_of_the_table(generation: Generation) -> None:
+def test_presets_read_the_series_of_the_table(generation: ExporterGeneration) -> None:
     for preset, fields in presets_of(generation):
         read = {
             (rule.name.as_, series)
@@ -76,7 +76,7 @@ def _stem(series: str) -> str:
 
 
 @pytest.mark.parametrize("generation", GENERATIONS, ids=lambda each: each.name)
-def test_the_table_has_all_metrics_of_a_preset(generation: Generation) -> None:
+def test_the_table_has_all_metrics_of_a_preset(generation: ExporterGeneration) -> None:
     if not generation.preset:
         return
     provided = {

@@ -8,7 +8,7 @@ import pytest
 
 from rules.errors import UnreadableError
 from rules.hpa import decision, reading, report
-from rules.hpa.reading import Observation, Reply, Request
+from rules.hpa.reading import ApiReply, ApiRequest, Observation
 from tests.rules.hpa.documents import (
     DEFAULT_DOWN,
     DEFAULT_UP,
@@ -82,14 +82,14 @@ def documents(*metrics: dict[str, Any], replicas: int = 1, **spec: Any) -> dict[
     }
 
 
-def read(known: dict[str, Any]) -> tuple[Observation, list[Request]]:
+def read(known: dict[str, Any]) -> tuple[Observation, list[ApiRequest]]:
     steps, requests = reading.read("default", "gpu-hpa", lambda: NOW), []
     try:
         request = next(steps)
         while True:
             requests.append(request)
-            reply = known.get(request.path, Reply(status=404, message="not found"))
-            request = steps.send(reply if isinstance(reply, Reply) else Reply(document=reply))
+            reply = known.get(request.path, ApiReply(status=404, message="not found"))
+            request = steps.send(reply if isinstance(reply, ApiReply) else ApiReply(document=reply))
     except StopIteration as stop:
         return stop.value, requests
 
@@ -114,17 +114,17 @@ def test_the_requests_are_those_of_the_controller() -> None:
     observation, requests = read(known)
 
     assert requests == [
-        Request(path=HPA),
-        Request(path="/apis/apps/v1"),
-        Request(path=SCALE),
-        Request(path=PODS, params={"labelSelector": "app=serving"}),
-        Request(path=CUSTOM),
-        Request(path=VALUES, params={"labelSelector": "app=serving"}),
-        Request(path=CUSTOM),
-        Request(path="/apis/apps/v1"),
-        Request(path=OBJECT),
-        Request(path=EXTERNAL, params={"labelSelector": "queue=a"}),
-        Request(path=RESOURCE, params={"labelSelector": "app=serving"}),
+        ApiRequest(path=HPA),
+        ApiRequest(path="/apis/apps/v1"),
+        ApiRequest(path=SCALE),
+        ApiRequest(path=PODS, params={"labelSelector": "app=serving"}),
+        ApiRequest(path=CUSTOM),
+        ApiRequest(path=VALUES, params={"labelSelector": "app=serving"}),
+        ApiRequest(path=CUSTOM),
+        ApiRequest(path="/apis/apps/v1"),
+        ApiRequest(path=OBJECT),
+        ApiRequest(path=EXTERNAL, params={"labelSelector": "queue=a"}),
+        ApiRequest(path=RESOURCE, params={"labelSelector": "app=serving"}),
     ]
     assert [each.replicas for each in observation.proposals] == [2, 3, 4, 2]
     assert [each.metric.written(each.current) for each in observation.proposals] == [
@@ -144,7 +144,7 @@ def test_a_metric_selector_and_a_namespace_are_requested_as_the_controller_does(
 
     _, requests = read(documents(metric))
 
-    assert requests[-1] == Request(
+    assert requests[-1] == ApiRequest(
         path=f"{CUSTOM}/v1beta2/namespaces/default/metrics/cuda_test_gpu_avg",
         params={"metricLabelSelector": "gpu in (a,b)"},
     )
@@ -158,10 +158,10 @@ def test_a_metric_selector_and_a_namespace_are_requested_as_the_controller_does(
         (
             pods_metric(),
             CUSTOM,
-            Reply(status=404, message="?"),
+            ApiReply(status=404, message="?"),
             "no custom metrics API (custom.metrics.k8s.io) registered",
         ),
-        (pods_metric(), CUSTOM, Reply(status=503, message="unavailable"), "unavailable"),
+        (pods_metric(), CUSTOM, ApiReply(status=503, message="unavailable"), "unavailable"),
         (
             object_metric(type="Value", value="5"),
             OBJECT,
@@ -171,7 +171,7 @@ def test_a_metric_selector_and_a_namespace_are_requested_as_the_controller_does(
         (
             object_metric(type="Value", value="5"),
             OBJECT,
-            Reply(status=500, message="Internal error occurred: unable to fetch metrics"),
+            ApiReply(status=500, message="Internal error occurred: unable to fetch metrics"),
             "Internal error occurred: unable to fetch metrics",
         ),
         (
@@ -197,7 +197,7 @@ def test_a_metric_without_a_value_says_why_as_the_controller_does(
     assert proposed.error.startswith(error)
 
 
-@pytest.mark.parametrize("reply", [{"resources": []}, Reply(status=404, message="not found")])
+@pytest.mark.parametrize("reply", [{"resources": []}, ApiReply(status=404, message="not found")])
 def test_a_kind_that_the_cluster_lacks_is_named_with_its_cure(reply: Any) -> None:
     metric = object_metric(type="Value", value="5")
     metric["object"]["describedObject"]["apiVersion"] = "example.com/v1"
@@ -226,8 +226,8 @@ def test_a_pod_without_the_container_of_a_metric_is_left_out() -> None:
 @pytest.mark.parametrize(
     ("path", "reply", "error"),
     [
-        (HPA, Reply(status=404, message='"gpu-hpa" not found'), '"gpu-hpa" not found'),
-        (SCALE, Reply(status=403, message="forbidden"), "forbidden"),
+        (HPA, ApiReply(status=404, message='"gpu-hpa" not found'), '"gpu-hpa" not found'),
+        (SCALE, ApiReply(status=403, message="forbidden"), "forbidden"),
         (
             "/apis/apps/v1",
             {"resources": []},

@@ -12,7 +12,7 @@ from rules.hpa import decision, proposal, replay, replay_report
 from rules.hpa.autoscaler import DOWNSCALE_WINDOW
 from rules.hpa.decision import History
 from rules.hpa.proposal import PodValue
-from rules.hpa.replay import Reading, Sync
+from rules.hpa.replay import MetricReading, Sync
 from rules.hpa.replay_report import Replay
 from tests.rules.hpa import documents
 
@@ -39,9 +39,9 @@ def sync(index, reading, pods, replicas=None):
 def past(*loads, pods=4, ceiling=100.0):
     """Return one sync for each load, which is that of all pods together."""
     readings = (
-        Reading(milli=None)
+        MetricReading(milli=None)
         if load is None
-        else Reading(milli=int(min(load, ceiling * pods) * 1000), counted=pods)
+        else MetricReading(milli=int(min(load, ceiling * pods) * 1000), counted=pods)
         for load in loads
     )
     return [sync(index, reading, pods) for index, reading in enumerate(readings)]
@@ -162,7 +162,7 @@ def test_where_the_replicas_are_not_known_they_were_those_of_the_sync_before():
 
 def test_an_external_total_does_not_follow_the_replicas_but_a_value_does():
     def history(value):
-        return [sync(index, Reading(milli=value * 1000), 4) for index in range(30)]
+        return [sync(index, MetricReading(milli=value * 1000), 4) for index in range(30)]
 
     average = hpa(documents.external_metric(averageValue="10"))
     assert run(average, history(70)).replicas[-1] == 7
@@ -176,7 +176,7 @@ def test_an_external_total_does_not_follow_the_replicas_but_a_value_does():
 def test_start_up_time_is_the_median_of_the_scale_ups():
     rows = [(1, 1), (3, 1), (3, 2), (3, 3), (2, 3), (2, 2), (4, 2), (4, 4), (9, 4), (5, 5), (6, 5)]
     history = [
-        sync(index, Reading(milli=1000 * pods, counted=pods), pods, replicas)
+        sync(index, MetricReading(milli=1000 * pods, counted=pods), pods, replicas)
         for index, (replicas, pods) in enumerate(rows)
     ]
 
@@ -188,7 +188,7 @@ def test_values_are_facts_while_the_replicas_are_those_that_there_were():
     """With the present settings nothing differs, so the model is not used."""
     history = past(*[160] * 30)
     uneven = [
-        dataclasses.replace(each, readings=(Reading(milli=150_000, counted=3, missing=1),))
+        dataclasses.replace(each, readings=(MetricReading(milli=150_000, counted=3, missing=1),))
         for each in history
     ]
 
@@ -214,7 +214,8 @@ def test_a_replay_returns_to_facts_when_pods_have_had_time_to_start():
 def test_zero_replicas_are_left_when_there_is_something_to_do():
     rows = [(0, 1), *[(0, 0)] * 30, *[(25, 0)] * 3, *[(25, 3)] * 3]
     history = [
-        sync(index, Reading(milli=value * 1000), pods) for index, (value, pods) in enumerate(rows)
+        sync(index, MetricReading(milli=value * 1000), pods)
+        for index, (value, pods) in enumerate(rows)
     ]
     settings = hpa(documents.external_metric(averageValue="10"), minimum=0)
 
@@ -230,7 +231,7 @@ def test_zero_replicas_are_left_when_there_is_something_to_do():
 def test_a_controller_that_starts_scales_from_zero_only_where_zero_is_allowed(minimum, desired):
     settings = hpa(documents.external_metric(averageValue="10"), minimum=minimum)
 
-    assert list(replay.decisions(settings, [sync(0, Reading(milli=25_000), 0)])) == [desired]
+    assert list(replay.decisions(settings, [sync(0, MetricReading(milli=25_000), 0)])) == [desired]
 
 
 def test_a_replay_begins_with_the_pods_if_the_replicas_are_not_known():

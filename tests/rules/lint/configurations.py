@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from adapter.cli.commands import check_inputs
-from adapter.settings import Source
+from adapter.settings import RulesSource
 from rules import ruleset
 from rules.errors import ConfigError
 from rules.findings import Finding
@@ -75,7 +75,7 @@ class Checked:
 def checked(name: str) -> Checked:
     """Return what `check` says about a configuration."""
     try:
-        inputs = check_inputs.read([Source(kind="config", name=str(FOLDER / f"{name}.yaml"))])
+        inputs = check_inputs.read([RulesSource(kind="config", name=str(FOLDER / f"{name}.yaml"))])
         rules = ruleset.compile(inputs.parsed)
     except ConfigError as error:
         return Checked(rules=None, problems=tuple(error.problems))

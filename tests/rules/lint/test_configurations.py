@@ -68,7 +68,9 @@ def test_a_live_server_does_what_check_says(server: Prometheus, tmp_path: Path, 
     for rule, each in zip(config.every_rule, found, strict=True):
         _assert_predicted(config, rule, each)
     assert usage == ({"pods": 1, "nodes": 1} if config.rules.resource_rules else {})
-    _, problems = asyncio.run(check_live.report(config.rules, settings.Prometheus(url=server.url)))
+    _, problems = asyncio.run(
+        check_live.report(config.rules, settings.PrometheusSettings(url=server.url))
+    )
     assert _failing(problems) == [
         rule.config.where.path
         for rule, each in zip(config.every_rule, found, strict=True)

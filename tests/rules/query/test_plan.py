@@ -13,7 +13,7 @@ from rules.errors import PlanError
 from rules.kinds import NODES, PODS, GroupResource, Kinds
 from rules.query import catalog, label_binding, plan
 from rules.query.catalog import Entry, ExternalEntry
-from rules.query.plan import Objects
+from rules.query.plan import SelectedObjects
 from rules.quoting import quote
 from rules.selectors import selectors
 from tests import world
@@ -207,7 +207,7 @@ def test_recent_objects_of_several_namespaces_have_their_namespace():
     (step,) = entry_of(AGED).steps
 
     queries = plan.queries(
-        step, Objects(namespaces=None, names=None), EVERYTHING, by_namespace=True
+        step, SelectedObjects(namespaces=None, names=None), EVERYTHING, by_namespace=True
     )
 
     assert queries.recent == (
@@ -218,7 +218,7 @@ def test_recent_objects_of_several_namespaces_have_their_namespace():
 def test_an_age_of_less_than_a_second_is_in_milliseconds():
     (step,) = entry_of(AGED.replace("1m30s", "1s500ms")).steps
 
-    queries = plan.queries(step, Objects(namespaces=(), names=None), EVERYTHING)
+    queries = plan.queries(step, SelectedObjects(namespaces=(), names=None), EVERYTHING)
 
     assert queries.recent == ('group by (pod) (last_over_time({__name__="m",pod!=""}[1500ms]))')
 

@@ -14,7 +14,7 @@ from rules.errors import PlanError
 from rules.kinds import NODES, PODS
 from rules.query import plan, resource, scope
 from rules.query.aggregate import NO_SAMPLES, Reduction, Sample
-from rules.query.plan import Objects
+from rules.query.plan import SelectedObjects
 from rules.query.resource import Usage
 from rules.query.scope import Scope
 from rules.selectors.selectors import Selector
@@ -97,7 +97,7 @@ def test_one_query_covers_the_containers_of_all_namespaces():
     text = plan.render(
         step.source,
         step.binding,
-        Objects(namespaces=None, names=None),
+        SelectedObjects(namespaces=None, names=None),
         Selector(),
         by_namespace=True,
     )

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from rules.query import plan
 from rules.query.catalog import Source
 from rules.query.label_binding import LabelBinding
-from rules.query.plan import Objects
+from rules.query.plan import SelectedObjects
 from rules.query.scope import Scope
 from rules.selectors.selectors import Selector
 from tools.real.prometheus import Prometheus
@@ -120,7 +120,7 @@ class Client:
         self, source: Source, binding: LabelBinding, q: Question, selector: Selector
     ) -> Answer:
         """Answer one question with its own query."""
-        objects = Objects(namespaces=(q.namespace,) if q.namespace else (), names=q.names)
+        objects = SelectedObjects(namespaces=(q.namespace,) if q.namespace else (), names=q.names)
         samples = self.query(plan.render(source, binding, objects, selector))
         return _by_object(samples, binding.resource, "", q.namespace)
 
@@ -129,7 +129,7 @@ class Client:
         source: Source,
         binding: LabelBinding,
         scope: Scope,
-        objects: Objects,
+        objects: SelectedObjects,
         selector: Selector,
     ) -> Answer:
         """Answer all questions about `objects` with one query."""
@@ -187,7 +187,7 @@ def differences(
 
 def _merged(
     binding: LabelBinding, scope: Scope, questions: Sequence[Question]
-) -> Iterator[Objects]:
+) -> Iterator[SelectedObjects]:
     """Yield the objects of queries that cover the questions: few, more than asked for, and all."""
     names = tuple(sorted({name for question in questions for name in question.names}))
     if not binding.namespace:
@@ -197,5 +197,5 @@ def _merged(
     else:
         spaces = [tuple(sorted({question.namespace for question in questions})), None]
     for namespaces in spaces:
-        yield Objects(namespaces=namespaces, names=names)
-        yield Objects(namespaces=namespaces, names=None)
+        yield SelectedObjects(namespaces=namespaces, names=names)
+        yield SelectedObjects(namespaces=namespaces, names=None)

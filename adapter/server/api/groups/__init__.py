@@ -11,10 +11,12 @@ from adapter.server.series.generation import Generation
 from rules.query.aggregate import ExternalValue, Value
 from rules.query.plan import ExternalPlan, Plan
 
-_CUSTOM: Group[custom.Requested, Plan | None, Evaluated[Mapping[str, Value]]] = custom
-_EXTERNAL: Group[external.Requested, ExternalPlan | None, Evaluated[tuple[ExternalValue, ...]]]
+_CUSTOM: Group[custom.RequestedMetric, Plan | None, Evaluated[Mapping[str, Value]]] = custom
+_EXTERNAL: Group[
+    external.RequestedExternal, ExternalPlan | None, Evaluated[tuple[ExternalValue, ...]]
+]
 _EXTERNAL = external
-_RESOURCE: Group[resource.Requested, Sequence[Plan], Sequence[Usages]] = resource
+_RESOURCE: Group[resource.RequestedUsage, Sequence[Plan], Sequence[Usages]] = resource
 _OF_RULES: tuple[AnyGroup, ...] = (_CUSTOM, _EXTERNAL)
 GROUPS: tuple[AnyGroup, ...] = (*_OF_RULES, _RESOURCE)
 """In the order of discovery."""

@@ -31,7 +31,7 @@ from rules.selectors.selectors import Selector
 Listed = TypeVar("Listed")
 
 
-class Objects(Protocol):
+class ObjectSource(Protocol):
     """Objects, of the cluster or from manifest files."""
 
     async def names(
@@ -83,7 +83,7 @@ class Objects(Protocol):
         ...
 
 
-class TeamRules(Protocol):
+class TeamRulesView(Protocol):
     """What is known about the rules of teams beside the generation."""
 
     def pending(self, namespace: str) -> Finding | None:
@@ -127,13 +127,13 @@ class Backend:
     generation: Generation
     kinds: Kinds
     """The present kinds, of which the generation may know fewer."""
-    objects: Objects
+    objects: ObjectSource
     evaluation: Evaluation
     collector: CauseCollector
     questions: Questions = field(default_factory=Questions)
     fallback: ExternalMetrics | None = None
     """The server that has the external metrics which no rule produces; None if there is none."""
-    team_rules: TeamRules | None = None
+    team_rules: TeamRulesView | None = None
     """None if teams cannot have rules."""
     errors_for_empty_lists: bool = False
     """Whether a list without any value is a 404 with the causes."""

@@ -48,7 +48,7 @@ _Described = tuple[encoding.Document, Value]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Requested:
+class RequestedMetric:
     """A metric and the objects whose values are requested."""
 
     version: str
@@ -112,7 +112,7 @@ def resources(catalog: Catalog) -> Sequence[Resource]:
     ]
 
 
-async def resolve(info: RequestInfo, backend: Backend) -> Requested:
+async def resolve(info: RequestInfo, backend: Backend) -> RequestedMetric:
     """Return the metric and the names of its objects. Raises ApiError."""
     resolved = await question.resolve(info, backend)
     names, pods_of = await _names(resolved, backend), None
@@ -122,12 +122,12 @@ async def resolve(info: RequestInfo, backend: Backend) -> Requested:
     young: tuple[Finding, ...] = ()
     if names and resolved.entry.min_pod_age is not None:
         names, young = await _without_young(resolved, names, resolved.entry.min_pod_age, backend)
-    return Requested(
+    return RequestedMetric(
         version=info.version, question=resolved, names=names, pods_of=pods_of, young=young
     )
 
 
-def plan(requested: Requested) -> Plan | None:
+def plan(requested: RequestedMetric) -> Plan | None:
     """Return the queries for the objects; None if there are no objects."""
     if not requested.names:
         return None
@@ -140,7 +140,7 @@ def plan(requested: Requested) -> Plan | None:
 
 
 async def evaluate(
-    requested: Requested, query: Plan | None, backend: Backend, *, deadline: float
+    requested: RequestedMetric, query: Plan | None, backend: Backend, *, deadline: float
 ) -> _Evaluated:
     """Return the values; of all selected pods also partial ones. Raises ApiError.
 
@@ -163,7 +163,7 @@ async def evaluate(
 
 
 async def content(
-    requested: Requested, query: Plan | None, found: _Evaluated, backend: Backend
+    requested: RequestedMetric, query: Plan | None, found: _Evaluated, backend: Backend
 ) -> Content:
     """Return a MetricValueList. Raises ApiError (404) for one object without a value."""
     resolved, names, values = requested.question, requested.names, found.values
@@ -276,7 +276,7 @@ async def _without_young(
 
 
 async def _explain(
-    requested: Requested, query: Plan | None, backend: Backend
+    requested: RequestedMetric, query: Plan | None, backend: Backend
 ) -> tuple[Finding, ...]:
     """Log and return why a list is empty.
 

@@ -43,7 +43,7 @@ _NOTHING: _Evaluated = Evaluated(values=())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Requested:
+class RequestedExternal:
     """A metric, and which of its series are requested."""
 
     info: RequestInfo
@@ -71,7 +71,7 @@ def entries(metrics: Iterable[str]) -> list[Resource]:
     ]
 
 
-async def resolve(info: RequestInfo, backend: Backend) -> Requested:
+async def resolve(info: RequestInfo, backend: Backend) -> RequestedExternal:
     """Return the metric and which of its series are requested. Raises ApiError.
 
     Metric and namespace are taken from `info`, because these were authorized. They differ from the
@@ -86,10 +86,10 @@ async def resolve(info: RequestInfo, backend: Backend) -> Requested:
     if entry is None:
         backend.check_loaded(info)
     options.check_series_selector(selector, "labelSelector")
-    return Requested(info=info, entry=entry, selector=selector)
+    return RequestedExternal(info=info, entry=entry, selector=selector)
 
 
-def plan(requested: Requested) -> ExternalPlan | None:
+def plan(requested: RequestedExternal) -> ExternalPlan | None:
     """Return the query of the series; None without a rule, or if their namespace cannot exist."""
     namespace = requested.info.namespace
     if requested.entry is None:
@@ -100,7 +100,7 @@ def plan(requested: Requested) -> ExternalPlan | None:
 
 
 async def evaluate(
-    requested: Requested, query: ExternalPlan | None, backend: Backend, *, deadline: float
+    requested: RequestedExternal, query: ExternalPlan | None, backend: Backend, *, deadline: float
 ) -> _Evaluated:
     """Return a value for each sample. Raises ApiError."""
     if requested.entry is None:
@@ -121,7 +121,7 @@ async def evaluate(
 
 
 async def content(
-    requested: Requested, query: ExternalPlan | None, found: _Evaluated, backend: Backend
+    requested: RequestedExternal, query: ExternalPlan | None, found: _Evaluated, backend: Backend
 ) -> Content:
     """Return an ExternalMetricValueList.
 

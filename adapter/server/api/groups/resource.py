@@ -46,7 +46,7 @@ _NOTHING = UsageByName()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Requested:
+class RequestedUsage:
     """The objects whose usage is requested."""
 
     info: RequestInfo
@@ -78,7 +78,7 @@ def resources(catalog: Catalog) -> Sequence[Resource]:  # noqa: ARG001 - see Gro
     ]
 
 
-async def resolve(info: RequestInfo, backend: Backend) -> Requested:
+async def resolve(info: RequestInfo, backend: Backend) -> RequestedUsage:
     """Return the path's object, or those of a list. Raises ApiError.
 
     Resource, namespace and name are those of `info`, which were authorized. A list has a name
@@ -91,7 +91,7 @@ async def resolve(info: RequestInfo, backend: Backend) -> Requested:
     if single and not info.below_version[-1]:
         raise errors.bad_request("name must be provided")
     objects = await (_object if single else _objects)(info, kind, backend)
-    return Requested(
+    return RequestedUsage(
         info=info,
         kind=kind,
         single=single,
@@ -101,7 +101,7 @@ async def resolve(info: RequestInfo, backend: Backend) -> Requested:
     )
 
 
-def plan(requested: Requested) -> Sequence[Plan]:
+def plan(requested: RequestedUsage) -> Sequence[Plan]:
     """Return the queries for CPU and memory of each namespace."""
     plans: list[Plan] = []
     for namespace, objects in requested.by_namespace.items():
@@ -111,7 +111,7 @@ def plan(requested: Requested) -> Sequence[Plan]:
 
 
 async def evaluate(
-    requested: Requested,  # noqa: ARG001 - see Group
+    requested: RequestedUsage,  # noqa: ARG001 - see Group
     query: Sequence[Plan],
     backend: Backend,
     *,
@@ -122,7 +122,7 @@ async def evaluate(
 
 
 async def content(
-    requested: Requested, query: Sequence[Plan], found: Sequence[Usages], backend: Backend
+    requested: RequestedUsage, query: Sequence[Plan], found: Sequence[Usages], backend: Backend
 ) -> Content:
     """Return the metrics of the object, or a list. Raises ApiError (404) for one without them."""
     info, kind, objects = requested.info, requested.kind, requested.objects

@@ -13,7 +13,7 @@ import pytest
 from aiohttp import web
 
 from adapter.cli import program
-from rules.hpa.reading import Reply
+from rules.hpa.reading import ApiReply
 from tests.rules.hpa import test_reading
 from tests.rules.hpa.documents import pods_metric
 from tools.fakes import kubernetes
@@ -59,9 +59,9 @@ async def run(
 
     async def answer(request: web.Request) -> web.Response:
         suffix = "?explain=true" if request.query.get("explain") == "true" else ""
-        missing = Reply(status=404, message="the server could not find the requested resource")
+        missing = ApiReply(status=404, message="the server could not find the requested resource")
         reply = api_documents.get(request.path + suffix, missing)
-        if isinstance(reply, Reply):
+        if isinstance(reply, ApiReply):
             status = {"kind": "Status", "message": reply.message}
             return web.json_response(status, status=reply.status)
         return web.json_response(reply)
@@ -110,7 +110,7 @@ async def test_the_path_is_that_of_the_metric(
         (CUSTOM, None, "has no APIService for custom.metrics.k8s.io: the adapter, or this part of"),
         (
             METRIC,
-            Reply(status=503, message="the server is currently unable to handle the request"),
+            ApiReply(status=503, message="the server is currently unable to handle the request"),
             (
                 "the APIService for custom.metrics.k8s.io is not available: the server is "
                 "currently unable to handle the request. Run: gpu-metrics-adapter doctor"
@@ -118,13 +118,13 @@ async def test_the_path_is_that_of_the_metric(
         ),
         (
             METRIC,
-            Reply(status=403, message="it also needs X"),
+            ApiReply(status=403, message="it also needs X"),
             "you lack a right: it also needs X",
         ),
         (METRIC, {"kind": "MetricValueList"}, "a program that does not explain: another adapter"),
         (
             METRIC,
-            Reply(status=504, message="timeout"),
+            ApiReply(status=504, message="timeout"),
             "timeout. Run: gpu-metrics-adapter doctor",
         ),
         (METRIC, EXPLANATION | {"outcome": "unknown", "verdict": "see the log"}, "see the log"),
@@ -147,7 +147,7 @@ async def test_what_cannot_be_told_is_told_apart_from_no_value(
 
 async def test_too_many_at_a_time_is_said(run: Run, api_documents: dict[str, Any]) -> None:
     # The client repeats a request only if the response has Retry-After.
-    api_documents[f"{METRIC}?explain=true"] = Reply(status=429, message="Too many requests")
+    api_documents[f"{METRIC}?explain=true"] = ApiReply(status=429, message="Too many requests")
 
     code, output = await run("default/pods/*", "util")
 

@@ -11,12 +11,12 @@ from aiohttp import test_utils, web
 
 from adapter.background import Background
 from adapter.cli.console import pages
-from adapter.cli.console.guard import Guard
-from adapter.cli.console.reader import Installation, Reader
+from adapter.cli.console.guard import TokenGuard
+from adapter.cli.console.reader import ClusterReader, ShownInstallation
 from adapter.cli.console.views import Views
 from adapter.clients.kubernetes import Kube
 from adapter.clients.prometheus import Prometheus
-from rules.hpa.reading import Reply
+from rules.hpa.reading import ApiReply
 from tests.rules.hpa import documents as hpa_documents
 from tests.rules.hpa import test_reading
 from tests.rules.hpa.documents import pods_metric
@@ -59,7 +59,7 @@ class World:
         self.requests.append(request.path)
         suffix = "?explain=true" if request.query.get("explain") == "true" else ""
         document = self.documents.get(request.path + suffix)
-        if isinstance(document, Reply):
+        if isinstance(document, ApiReply):
             body = {"kind": "Status", "message": document.message, **document.document}
             return web.json_response(body, status=document.status)
         if isinstance(document, str):
@@ -85,8 +85,8 @@ def status(value: str | None, **conditions: tuple[str, str, str]) -> dict[str, A
 class Client(test_utils.TestClient[web.Request, web.Application]):
     """Client that has the token of the console."""
 
-    guard: Guard
-    reader: Reader
+    guard: TokenGuard
+    reader: ClusterReader
 
 
 @pytest.fixture
@@ -102,15 +102,17 @@ async def start(aiohttp_server: Any, tmp_path: Path) -> Any:
     async def start(world: World, prefix: str = "", prometheus: Prometheus | None = None) -> Client:
         kubeconfig = kubernetes.kubeconfig(tmp_path, await aiohttp_server(world.app()))
         kube = await Kube.connect(kubeconfig, qps=1e6, burst=10**6)
-        reader = Reader(
+        reader = ClusterReader(
             kube,
-            Installation(kubeconfig=kubeconfig, namespace="gpu", service="gpu", prometheus=None),
+            ShownInstallation(
+                kubeconfig=kubeconfig, namespace="gpu", service="gpu", prometheus=None
+            ),
             prometheus,
         )
         background = Background.running()
         tasks = await background.__aenter__()
         tasks.start("autoscalers", reader.autoscalers.run())
-        guard = Guard(f"{prefix}/")
+        guard = TokenGuard(f"{prefix}/")
         server = test_utils.TestServer(pages.application(Views(reader), guard, prefix))
         client = Client(server, headers={"Authorization": f"Bearer {guard.token}"})
         await client.start_server()

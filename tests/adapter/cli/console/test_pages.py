@@ -10,7 +10,7 @@ import pytest
 
 from adapter.cli.commands import SUMMARIES
 from adapter.cli.console import guard
-from rules.hpa.reading import Reply
+from rules.hpa.reading import ApiReply
 from tests.adapter.cli.commands.test_explain import EXPLANATION
 from tests.adapter.cli.console.conftest import HPAS, VALUES, Start, World, status
 from tests.rules.hpa.documents import pods_metric
@@ -96,7 +96,7 @@ async def test_a_metric_that_fails_now_is_judged_before_the_controller_says_so(
     world: World, start: Start
 ) -> None:
     world.healthy()
-    world.documents[VALUES] = Reply(status=404, message="the server could not find the metric")
+    world.documents[VALUES] = ApiReply(status=404, message="the server could not find the metric")
     client = await start(world)
 
     async def state() -> bool:
@@ -111,7 +111,7 @@ async def test_what_the_adapter_says_replaces_the_condition(world: World, start:
     failing = status(None, ScalingActive=broken) | {"desiredReplicas": 0}
     world.add("default", "gpu-hpa", pods_metric(), **failing)
     causes = [{"reason": "NotScraped", "message": "no GPU. Scrape it"}]
-    world.documents[VALUES] = Reply(status=404, document={"details": {"causes": causes}})
+    world.documents[VALUES] = ApiReply(status=404, document={"details": {"causes": causes}})
     client = await start(world)
 
     async def said() -> bool:
@@ -266,7 +266,7 @@ async def test_doctor_has_its_findings(world: World, start: Start) -> None:
 
 async def test_a_refused_list_says_why(world: World, start: Start) -> None:
     path = "/apis/autoscaling/v2/horizontalpodautoscalers"
-    world.documents[path] = Reply(status=403, message="user x cannot list <b>all</b> HPAs")
+    world.documents[path] = ApiReply(status=403, message="user x cannot list <b>all</b> HPAs")
     client = await start(world)
 
     response = await client.get("/autoscalers")

@@ -440,7 +440,7 @@ async def test_an_answer_is_judged_by_items_causes_and_warning(answer, state, wo
         async def fetch(self, _path, _params):
             return answer
 
-    request = reading.Request(path="/apis/custom.metrics.k8s.io/v1beta2/namespaces/a/pods/*/m")
+    request = reading.ApiRequest(path="/apis/custom.metrics.k8s.io/v1beta2/namespaces/a/pods/*/m")
     sent = await client.send(Answering(), request)
 
     finding = judgement.judge("autoscaler default/web: m", request, sent, "see apiservices")
@@ -567,7 +567,7 @@ def test_the_url_of_the_environment_is_the_default(without_cluster, monkeypatch,
 
 @pytest.mark.usefixtures("real_servers")
 async def test_series_of_exporters_are_judged_on_a_real_prometheus(tmp_path: Path) -> None:
-    flags = settings.Prometheus()
+    flags = settings.PrometheusSettings()
     with real.run(tmp_path) as server:
         flags = dataclasses.replace(flags, url=server.url)
         server.put('up{job="x",instance="y"} 1')

@@ -157,7 +157,8 @@ async def test_a_server_without_prometheus_is_ready_and_reports_its_rules(tmp_pa
 
 def test_all_unreadable_files_are_reported(tmp_path: Path) -> None:
     sources = tuple(
-        settings.Source(kind="config", name=str(tmp_path / name)) for name in ("a.yaml", "b.yaml")
+        settings.RulesSource(kind="config", name=str(tmp_path / name))
+        for name in ("a.yaml", "b.yaml")
     )
 
     with pytest.raises(ConfigError) as caught:

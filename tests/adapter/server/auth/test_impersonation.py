@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from adapter import errors
-from adapter.server.auth.authorization import Decision
+from adapter.server.auth.authorization import AccessDecision
 from adapter.server.auth.impersonation import impersonate
 from adapter.server.auth.user import Impersonation, User
 
@@ -42,7 +42,9 @@ class Cluster:
         namespace = f" in {attributes.namespace}" if attributes.namespace else ""
         review = f"{resource} {attributes.name}{namespace}"
         self.reviews.append(review)
-        return Decision(allowed=review in self.allowed or "*" in self.allowed, reason="no RBAC")
+        return AccessDecision(
+            allowed=review in self.allowed or "*" in self.allowed, reason="no RBAC"
+        )
 
     async def impersonate(self, requested):
         return await impersonate(requested, REQUESTER, self.review)
@@ -153,7 +155,7 @@ async def test_a_failed_review_refuses_and_is_logged(caplog):
 
 async def test_a_contradictory_decision_refuses():
     async def review(attributes):
-        return Decision(allowed=False, reason="r", error="e")
+        return AccessDecision(allowed=False, reason="r", error="e")
 
     with pytest.raises(errors.ApiError, match="e: r"):
         await impersonate(JANE, REQUESTER, review)

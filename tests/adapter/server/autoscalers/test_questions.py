@@ -14,7 +14,7 @@ from adapter.clients import one_object
 from adapter.clients.one_object import Unreadable
 from adapter.clients.value_index import Item
 from adapter.server.autoscalers import questions
-from adapter.server.autoscalers.questions import Watched
+from adapter.server.autoscalers.questions import WatchedHpa
 from adapter.server.cluster.shared_index import SharedIndex
 from rules import limits
 from rules.limits import HPA_TEXT
@@ -24,11 +24,11 @@ from tests.adapter.server.cluster.test_unreadable import hostile
 LIMITS = limits.DEFAULT
 
 
-def parsed(*metrics: Any) -> Item[Watched]:
+def parsed(*metrics: Any) -> Item[WatchedHpa]:
     return questions.parse(hpa(*metrics))
 
 
-def watched(*metrics: Any) -> Watched:
+def watched(*metrics: Any) -> WatchedHpa:
     value = parsed(*metrics).value
     assert value is not None
     return value
@@ -122,7 +122,7 @@ def test_metrics_that_are_left_out_take_no_memory() -> None:
 def test_whatever_stands_in_an_hpa_is_read_or_refused_alone(
     metric: dict[str, Any], data: st.DataObject
 ) -> None:
-    index: SharedIndex[Watched] = SharedIndex(LIMITS.hpa_metrics_all)
+    index: SharedIndex[WatchedHpa] = SharedIndex(LIMITS.hpa_metrics_all)
     bad = hpa(metric, CPU)
     bad["metadata"] = {"namespace": "a", "name": "w", "uid": "1", "creationTimestamp": "2026"}
 

@@ -151,7 +151,7 @@ class Bed:
         self.outcomes = Outcomes(lambda: self.now)
         self.registry = CollectorRegistry()
         self.meter = telemetry.AutoscalerMetrics(self.registry)
-        self.index: SharedIndex[questions.Watched] = SharedIndex(100)
+        self.index: SharedIndex[questions.WatchedHpa] = SharedIndex(100)
         self.index.put(questions.parse(hpa()))
 
     async def run(self, seconds: float, change: Callable[[float], None] = lambda _: None) -> None:

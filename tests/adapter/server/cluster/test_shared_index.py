@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry
 from adapter import telemetry
 from adapter.clients.kubernetes import Kube
 from adapter.clients.value_index import Item
-from adapter.clients.watch_cache import Content, WatchCaches
+from adapter.clients.watch_cache import WatchCaches, WatchContent
 from adapter.server.cluster import shared_index
 from adapter.server.cluster.shared_index import SharedIndex
 from rules import shares
@@ -147,7 +147,9 @@ async def test_a_watch_goes_on_whatever_number_of_objects_a_namespace_has(
         metadata = document["metadata"]
         return Item(metadata["namespace"], metadata["name"], metadata["name"], "2026")
 
-    content = Content(index=functools.partial(SharedIndex[str], 4), parse=parse, metadata_only=True)
+    content = WatchContent(
+        index=functools.partial(SharedIndex[str], 4), parse=parse, metadata_only=True
+    )
     metrics = telemetry.WatchCacheMetrics(CollectorRegistry())
     caches = WatchCaches(api, content, metrics=metrics, max_objects=None)
     for number in range(30):

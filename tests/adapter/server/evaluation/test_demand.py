@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from adapter.server.evaluation.demand import Demand
-from rules.query.plan import Objects
+from rules.query.plan import SelectedObjects
 
 
 def demand_for(*questions: tuple[str, tuple[str, ...]], at: float = 0.0) -> Demand:
@@ -23,7 +23,7 @@ def many(number: int, namespaces: int = 1) -> list[tuple[str, tuple[str, ...]]]:
 def test_objects_are_the_union_of_what_was_requested():
     demand = demand_for(("b", ("x", "y")), ("a", ("y", "z")))
 
-    assert demand.objects(1, returned=None, wide=True) == Objects(
+    assert demand.objects(1, returned=None, wide=True) == SelectedObjects(
         namespaces=("a", "b"), names=("x", "y", "z")
     )
 
@@ -33,7 +33,7 @@ def test_old_questions_are_forgotten():
     demand.record(("a", ("y",)), 100)
     demand.record(("a", ("z",)), 130)
 
-    assert demand.objects(130, returned=None, wide=True) == Objects(
+    assert demand.objects(130, returned=None, wide=True) == SelectedObjects(
         namespaces=("a",), names=("y", "z")
     )
     assert demand.size == 4
@@ -75,7 +75,9 @@ def test_names_must_be_matched_if_the_query_without_them_failed():
 def test_many_namespaces_are_not_matched():
     demand = demand_for(*((f"n{i}", ("p",)) for i in range(101)))
 
-    assert demand.objects(100, returned=None, wide=True) == Objects(namespaces=None, names=("p",))
+    assert demand.objects(100, returned=None, wide=True) == SelectedObjects(
+        namespaces=None, names=("p",)
+    )
 
 
 def test_after_a_start_every_object_is_expected():
@@ -85,7 +87,9 @@ def test_after_a_start_every_object_is_expected():
         demand.record(("a", (f"p{i}",)), 0.4 * i)
 
     assert demand.storm(8)
-    assert demand.objects(8, returned=None, wide=True) == Objects(namespaces=None, names=None)
+    assert demand.objects(8, returned=None, wide=True) == SelectedObjects(
+        namespaces=None, names=None
+    )
     assert not demand.storm(10.1)
 
 

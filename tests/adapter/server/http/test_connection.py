@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from adapter.background import Pace
 from adapter.server.http import connection
-from adapter.server.http.limits import Budget
+from adapter.server.http.limits import MemoryBudget
 from tests.adapter import wired
 from tools.waiting import until
 
@@ -73,7 +73,7 @@ def exchange(pieces, serve=echo):
     """Return what a connection writes that receives `pieces`, and its end."""
 
     async def run():
-        budget = Budget(64 << 20, lambda each: each.abort())
+        budget = MemoryBudget(64 << 20, lambda each: each.abort())
         tested = connection.Connection(serve, heads=budget, turn=asyncio.Lock(), pace=Pace())
         transport = Transport()
         tested.connection_made(transport)

@@ -12,7 +12,7 @@ import pytest
 
 from adapter import errors
 from adapter.server.teams import config_maps
-from adapter.server.teams.config_maps import ConfigMapIndex, Watched
+from adapter.server.teams.config_maps import ConfigMapIndex, WatchedConfigMap
 from adapter.server.teams.rules import TeamRules
 from rules import findings, limits, teams
 from rules.causes.reasons import Reason
@@ -82,7 +82,7 @@ class Replica:
         del self.objects[key[0], key[1]]
         self.index.remove(*key)
 
-    async def fetch(self, watched: Watched) -> dict[str, Any] | None:
+    async def fetch(self, watched: WatchedConfigMap) -> dict[str, Any] | None:
         self.fetched.append(watched.key)
         if self.failure is not None:
             raise self.failure
@@ -198,7 +198,7 @@ async def test_a_namespace_is_pending_while_others_are_read() -> None:
     seen: list[bool] = []
     fetch = replica.rules._fetch
 
-    async def noted(watched: Watched) -> Any:
+    async def noted(watched: WatchedConfigMap) -> Any:
         seen.append(all(replica.rules.pending(each) for each in "abc"))
         return await fetch(watched)
 

@@ -17,7 +17,7 @@ from adapter.server.tls import context, serving_certificate
 from adapter.server.tls.apiservices import APIServiceController
 from certs import secret
 from certs.issue import issue_temporary
-from certs.renew import Policy
+from certs.renew import CertificatePolicy
 from tests.store import REGISTRATION
 from tools.certificates import NOW
 
@@ -26,7 +26,7 @@ NAME = f"{SERVICE}.{NAMESPACE}.svc"
 API_SERVICE = "v1beta1.custom.metrics.k8s.io"
 TICK = dt.timedelta(minutes=5)
 POLICY = dataclasses.replace(
-    Policy.of_service(SERVICE, NAMESPACE),
+    CertificatePolicy.of_service(SERVICE, NAMESPACE),
     serving=dt.timedelta(hours=1),
     authority=dt.timedelta(hours=2),
     propagation=2 * TICK,

@@ -14,14 +14,14 @@ from adapter import telemetry
 from adapter.server.tls import serving_certificate
 from adapter.server.tls.apiservices import APIServiceController
 from certs import renew, secret
-from certs.renew import Policy
+from certs.renew import CertificatePolicy
 from tools.certificates import DAY, NOW
 from tools.waiting import running
 
 SERVICE, NAMESPACE = "gpu-metrics-adapter", "gpu-metrics"
 SECRET = f"/api/v1/namespaces/{NAMESPACE}/secrets/gpu-metrics-adapter-tls"
 API_SERVICES = ("v1beta1.custom.metrics.k8s.io", "v1beta2.custom.metrics.k8s.io")
-POLICY = Policy.of_service(SERVICE, NAMESPACE)
+POLICY = CertificatePolicy.of_service(SERVICE, NAMESPACE)
 EMPTY = {"kind": "Secret", "type": "Opaque"}
 MINUTES_5 = dt.timedelta(minutes=5)
 
