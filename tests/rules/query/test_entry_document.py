@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from rules import presets, ruleset
+from rules.document import config
 from rules.errors import PlanError
 from rules.kinds import NODES, PODS
 from rules.query import entry_document, plan
@@ -36,6 +37,9 @@ rules:
   metricsQuery: '<<.Series>>{<<.LabelMatchers>>}'
   onMissing: {value: 0.1}
 """
+LEFT_OUT = {"series_filters", "name", "freshness", "source", "allow_partial_response", "where"}
+"""Fields of a rule that change no query and no value, and those of which a reader has its own."""
+KEYS = [each.name for each in dataclasses.fields(config.Rule) if each.name not in LEFT_OUT]
 
 
 def sent(entry):
@@ -69,13 +73,19 @@ def test_the_rules_of_all_presets_are_read_as_they_are():
                 for each in (entry, read)
             ]
             assert plans[0].queries() == plans[1].queries()
-            assert (read.min_pod_age, read.workloads) == (entry.min_pod_age, entry.workloads)
         mine, others = (
             rule.config,
             read.source.rule.config if external else read.steps[0].rule.config,
         )
-        for key in ("aggregate", "on_missing", "on_nan", "max_sample_age", "merge"):
+        for key in KEYS:
             assert getattr(mine, key) == getattr(others, key)
+
+
+def test_each_key_has_several_values_among_the_rules_that_are_read():
+    rules = every_rule()
+
+    for key in KEYS:
+        assert len({getattr(rule.config, key) for rule in rules}) > 1, key
 
 
 def test_steps_keep_their_order_and_what_they_are_confined_to():
