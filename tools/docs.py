@@ -24,7 +24,7 @@ from adapter.settings import reference
 from adapter.settings.settings import GROUPS
 from rules import limits
 from rules.causes.reasons import Reason
-from tools import chart_values
+from tools import apiservices, chart_values
 from tools.backends.servers import BACKENDS
 from tools.presets.table import (
     EVERY_VARIANT,
@@ -330,11 +330,14 @@ PARTS: Mapping[str, Mapping[str, Callable[[], str]]] = {
     "docs/testing.md": {"check": lambda: check_output(_INVALID_RULES)},
     "docs/troubleshooting.md": {"reasons": reasons},
     ".github/CONTRIBUTING.md": {"make": make_targets},
+    "manifests/base/rbac.yaml": {"registration": apiservices.registration},
     "manifests/chart/README.md": {"values": chart_values.table, "reasons": chart_values.reasons},
 }
 """Document -> its generated parts."""
 
 FILES: Mapping[str, Callable[[], str]] = {
+    "manifests/base/apiservices.yaml": apiservices.base,
+    "manifests/chart/files/apiservices.json": apiservices.chart,
     "manifests/chart/values.schema.json": chart_values.schema,
     "manifests/chart/files/keys.json": chart_values.known,
     "rules/migration/chart_keys.json": chart_values.for_migrate,
@@ -348,9 +351,9 @@ def generate(document: str) -> str:
         return FILES[document]()
     text = (ROOT / document).read_text(encoding="utf-8")
     for name, part in PARTS[document].items():
-        replacement = f"<!-- {name} -->\n{part().strip()}\n<!-- /{name} -->"
-        pattern = re.compile(f"<!-- {name} -->\n.*?<!-- /{name} -->", re.DOTALL)
-        text, count = pattern.subn(replacement.replace("\\", r"\\"), text)
+        pattern = rf"(<!-- {name} -->\n).*?([^\n]*<!-- /{name} -->)"
+        generated = part().strip().replace("\\", r"\\")
+        text, count = re.subn(pattern, rf"\g<1>{generated}\n\g<2>", text, flags=re.DOTALL)
         if count != 1:
             raise ValueError(f"{document} has {count} parts called {name}")
     return text

@@ -142,15 +142,11 @@ true
 {{- if kindIs "invalid" $external }}{{ $external = or $rules.external .Values.externalFallback.service }}{{ end -}}
 {{- $resource := (.Values.resourceMetrics).enabled -}}
 {{- if kindIs "invalid" $resource }}{{ $resource = $rules.resource }}{{ end -}}
-{{- if $custom }}
-- {group: custom.metrics.k8s.io, version: v1beta1, priority: 100}
-- {group: custom.metrics.k8s.io, version: v1beta2, priority: 200}
+{{- $enabled := dict "custom.metrics.k8s.io" $custom "external.metrics.k8s.io" $external "metrics.k8s.io" $resource -}}
+{{- range $group, $versions := .Files.Get "files/apiservices.json" | fromJson }}
+{{- if get $enabled $group }}
+{{ toYaml $versions }}
 {{- end }}
-{{- if $external }}
-- {group: external.metrics.k8s.io, version: v1beta1, priority: 100}
-{{- end }}
-{{- if $resource }}
-- {group: metrics.k8s.io, version: v1beta1, priority: 100}
 {{- end }}
 {{- end -}}
 

@@ -1,0 +1,77 @@
+"""Generated parts of the manifests: APIServices, and the right to register them.
+
+`rules.metrics_apis` has the API versions; in the manifests, each is an APIService. The components
+of kustomize and `apiServices` of the chart say which of them belong to an installation.
+"""
+
+from __future__ import annotations
+
+import json
+
+from rules.metrics_apis import APIS, CUSTOM, MetricsApi
+
+_APISERVICE = """\
+apiVersion: apiregistration.k8s.io/v1
+kind: APIService
+metadata:
+  name: {version}.{group}
+spec:
+  group: {group}
+  version: {version}
+  groupPriorityMinimum: 100
+  versionPriority: {priority}
+  service:
+    name: gpu-metrics-adapter
+    namespace: gpu-metrics-adapter
+    port: 443
+"""
+_HEADER = """\
+# Written by `make fix` from the versions in rules/metrics_apis.py.
+#
+# The adapter adds the caBundle to these APIServices, so insecureSkipTLSVerify is not needed.
+"""
+_REGISTRATION = """\
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata:
+  name: gpu-metrics-adapter:registration
+rules:
+  - apiGroups: [apiregistration.k8s.io]
+    resources: [apiservices]
+    resourceNames:
+{every}
+    verbs: [get]
+  - apiGroups: [apiregistration.k8s.io]
+    resources: [apiservices]
+    resourceNames:
+{own}
+    verbs: [patch]
+"""
+
+
+def base() -> str:
+    """Return manifests/base/apiservices.yaml."""
+    return _HEADER + "---\n".join(_APISERVICE.format(**each) for each in _versions(CUSTOM))
+
+
+def registration() -> str:
+    """Return the ClusterRole of manifests/base/rbac.yaml that registers APIServices."""
+    return _REGISTRATION.format(every=_names(*APIS), own=_names(CUSTOM))
+
+
+def chart() -> str:
+    """Return files/apiservices.json of the chart, by API group."""
+    lines = (f"{json.dumps(api.name)}: {json.dumps(_versions(api))}" for api in APIS)
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def _versions(api: MetricsApi) -> list[dict[str, str | int]]:
+    """Return the versions of an API group; the HPA controller uses the one of highest priority."""
+    return [
+        {"group": api.name, "version": version, "priority": 100 * place}
+        for place, version in enumerate(api.versions, start=1)
+    ]
+
+
+def _names(*apis: MetricsApi) -> str:
+    return "\n".join(f"      - {name}" for api in apis for name in api.apiservices)
