@@ -54,7 +54,7 @@ OBJECTS = 200_000
 CAUSES = 20_000
 """Plan or rule → causes from Prometheus, with names, for 30 s."""
 METRIC_CAUSES = 1024
-"""Metric → causes without a plan; rule → labels; for 30 s."""
+"""Metric → causes without a plan, for 5 s; rule and series → labels, for 60 s."""
 LOGGED_CAUSES = 8192
 """Subject → causes that were logged, until they end."""
 TEAMS = 2000

@@ -11,7 +11,7 @@ from typing import TypeGuard
 from rules import promql, syntax
 from rules.causes import questions, wording
 from rules.causes.ended import Results
-from rules.causes.questions import UnansweredStep
+from rules.causes.questions import ExaminedStep
 from rules.syntax import (
     Binary,
     Call,
@@ -24,9 +24,7 @@ _OF_TWO = frozenset({"rate", "increase", "irate", "delta", "idelta", "deriv", "p
 """Functions without a result for a range with one sample."""
 
 
-def why_empty(
-    question: UnansweredStep, query: str, results: Results, now: float
-) -> tuple[str, str]:
+def why_empty(question: ExaminedStep, query: str, results: Results, now: float) -> tuple[str, str]:
     """Return why a query of series that exist has no result, as far as that is known; and a cure.
 
     `results` has those of `questions.of_empty_result`.

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from rules.causes import samples
 from rules.causes.ended import Results
-from rules.causes.questions import UnansweredStep
+from rules.causes.questions import ExaminedStep
 from rules.findings import Finding
 
 _OF_RULE = frozenset({"answer", "compared", "present", "excluded"})
@@ -21,7 +21,7 @@ _OF_RULE = frozenset({"answer", "compared", "present", "excluded"})
 class Evidence:
     """Results of the queries about one step of a plan."""
 
-    question: UnansweredStep
+    question: ExaminedStep
     queries: Mapping[str, str]
     """Key of a query -> its PromQL."""
     results: Results

@@ -14,7 +14,7 @@ from rules.causes import candidates, evidence, missing, samples, suggestions, wo
 from rules.causes.evidence import Evidence
 from rules.causes.explanation_text import KIND, Document
 from rules.causes.inventory import Inventory
-from rules.causes.questions import UnansweredStep
+from rules.causes.questions import ExaminedStep
 from rules.errors import UnknownResourceError
 from rules.findings import Finding
 from rules.kinds import GroupResource
@@ -182,7 +182,7 @@ def _of_histograms(found: Evidence) -> str:
     return f"the result has {counted(int(histograms[0].value), 'native histogram')}, not numbers"
 
 
-def _own(question: UnansweredStep, answer: Sequence[Sample]) -> Sequence[Sample]:
+def _own(question: ExaminedStep, answer: Sequence[Sample]) -> Sequence[Sample]:
     """Return the samples of the requested objects, all for an external metric.
 
     The caller may read no others, but a query without `<<.LabelMatchers>>` returns them, too.

@@ -36,8 +36,8 @@ WINDOW, STEP = 300.0, 15.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UnansweredStep:
-    """One step of a plan that gave no value."""
+class ExaminedStep:
+    """A step of a plan whose query and result are examined."""
 
     step: Step
     query: str
@@ -55,13 +55,13 @@ class UnansweredStep:
         return self.step.rule
 
 
-def questions(plan: Plan | ExternalPlan) -> tuple[UnansweredStep, ...]:
+def questions(plan: Plan | ExternalPlan) -> tuple[ExaminedStep, ...]:
     """Return the steps to diagnose, for at most 50 objects. Raises PlanError."""
     if isinstance(plan, ExternalPlan):
         namespace = plan.namespace if plan.namespaced else ""
         step = plan.step
         return (
-            UnansweredStep(
+            ExaminedStep(
                 step=step,
                 query=plan.promql(),
                 resource=None,
@@ -72,7 +72,7 @@ def questions(plan: Plan | ExternalPlan) -> tuple[UnansweredStep, ...]:
         )
     some = replace(plan, names=plan.names[:_MAX_NAMES], steps=plan.steps[:MAX_STEPS])
     return tuple(
-        UnansweredStep(
+        ExaminedStep(
             step=step,
             query=query,
             resource=plan.resource,
@@ -84,7 +84,7 @@ def questions(plan: Plan | ExternalPlan) -> tuple[UnansweredStep, ...]:
     )
 
 
-def queries(question: UnansweredStep) -> Mapping[str, str]:
+def queries(question: ExaminedStep) -> Mapping[str, str]:
     """Return the first queries, by key. Raises PlanError for a selector that cannot be narrowed."""
     label, namespace = question.step.binding.resource, question.step.binding.namespace
     every, own = selector(question), selector(question, names=True, namespace=True)
@@ -115,7 +115,7 @@ def queries(question: UnansweredStep) -> Mapping[str, str]:
     return asked
 
 
-def of_values(question: UnansweredStep) -> Mapping[str, str]:
+def of_values(question: ExaminedStep) -> Mapping[str, str]:
     """Return the queries about a step that gives values, by key. Raises PlanError as `queries`.
 
     `newest age` and `oldest age` are those of the last samples, in seconds; `targets of a pod` has
@@ -137,7 +137,7 @@ def of_values(question: UnansweredStep) -> Mapping[str, str]:
     return asked
 
 
-def further(question: UnansweredStep, results: Results) -> Mapping[str, str]:
+def further(question: ExaminedStep, results: Results) -> Mapping[str, str]:
     """Return the queries about the targets of series that ended, and about those that exist."""
     if not {"answer", "here", "every", "last"} <= results.keys():
         return {}
@@ -166,7 +166,7 @@ def further(question: UnansweredStep, results: Results) -> Mapping[str, str]:
     return {**ended.series(selector(question)), **ended.native(question.rule)}
 
 
-def of_empty_result(question: UnansweredStep, query: str) -> Mapping[str, str]:
+def of_empty_result(question: ExaminedStep, query: str) -> Mapping[str, str]:
     """Return the queries by which `why_empty` says why a query of existing series is empty."""
     asked = dict(scrapes(selector(question, names=True, namespace=True)))
     if comparison := promql.comparison(query):
@@ -175,7 +175,7 @@ def of_empty_result(question: UnansweredStep, query: str) -> Mapping[str, str]:
     return {**asked, **{f"selected {matchers}": f"count({each})" for each, matchers in those}}
 
 
-def selected(question: UnansweredStep, query: str) -> tuple[tuple[str, str], ...]:
+def selected(question: ExaminedStep, query: str) -> tuple[tuple[str, str], ...]:
     """Return selectors of the series with what a query matches beside objects and namespace.
 
     For each, the selector and these matchers.
@@ -216,14 +216,14 @@ def renamed_label(label: str) -> str:
     return EXPORTED + label
 
 
-def selector(question: UnansweredStep, *, names: bool = False, namespace: bool = False) -> str:
+def selector(question: ExaminedStep, *, names: bool = False, namespace: bool = False) -> str:
     """Return the series selector of the step, for the objects and for their namespace."""
     return promql.with_matchers(
         question.rule.config.series_query, tuple(_matchers(question, names, namespace))
     )
 
 
-def _matchers(question: UnansweredStep, names: bool, namespace: bool) -> Iterator[str]:
+def _matchers(question: ExaminedStep, names: bool, namespace: bool) -> Iterator[str]:
     binding = question.step.binding
     yield promql.matcher("__name__", "=", question.step.series)
     if names and binding.resource:

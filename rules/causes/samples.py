@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from rules import patterns, promql, syntax
 from rules.causes import candidates, empty_results, ended, questions, wording
 from rules.causes.ended import Results
-from rules.causes.questions import UnansweredStep
+from rules.causes.questions import ExaminedStep
 from rules.causes.reasons import Reason
 from rules.errors import PatternError
 from rules.exporters import gauges, generations
@@ -29,7 +29,7 @@ from rules.syntax import (
 _MAX_OTHERS = 3
 
 
-def unused_selector(question: UnansweredStep, metric_selector: str) -> Iterator[str]:
+def unused_selector(question: ExaminedStep, metric_selector: str) -> Iterator[str]:
     """Yield a note if the rule ignores the selector of the series, as the request spells it."""
     if metric_selector and not question.rule.selects:
         yield (
@@ -38,7 +38,7 @@ def unused_selector(question: UnansweredStep, metric_selector: str) -> Iterator[
         )
 
 
-def notes(question: UnansweredStep, results: Results, now: float) -> Iterator[str]:
+def notes(question: ExaminedStep, results: Results, now: float) -> Iterator[str]:
     """Yield what is remarkable about an answer with values; `results` are those of `of_values`."""
     where = question.rule.config.where
     rated = itertools.chain.from_iterable(map(gauges.rated, questions.nodes(question.query)[:1]))
@@ -96,7 +96,7 @@ def _adds_series(query: str) -> bool:
     )
 
 
-def conclude(question: UnansweredStep, results: Results, now: float) -> Finding:
+def conclude(question: ExaminedStep, results: Results, now: float) -> Finding:
     """Return the most specific cause that the results prove; `now` is in Unix seconds."""
     if not {"answer", "here", "every"} <= results.keys():
         return _cause(
@@ -120,7 +120,7 @@ def conclude(question: UnansweredStep, results: Results, now: float) -> Finding:
     )
 
 
-def _of_age(question: UnansweredStep, results: Results, now: float) -> Finding | None:
+def _of_age(question: ExaminedStep, results: Results, now: float) -> Finding | None:
     """Return the cause if the query has values, but `maxSampleAge` makes them count as missing."""
     limit, label = question.rule.config.max_sample_age, question.step.binding.resource
     if limit is None or not any(
@@ -141,7 +141,7 @@ def _of_age(question: UnansweredStep, results: Results, now: float) -> Finding |
     )
 
 
-def _of_histograms(question: UnansweredStep, results: Results) -> Finding | None:
+def _of_histograms(question: ExaminedStep, results: Results) -> Finding | None:
     """Return the cause if the result of the query is native histograms, which are no numbers."""
     if results["answer"] or not (count := questions.number(results, "histograms")):
         return None
@@ -158,7 +158,7 @@ def _of_histograms(question: UnansweredStep, results: Results) -> Finding | None
     )
 
 
-def _of_answer(question: UnansweredStep, results: Results) -> Finding | None:
+def _of_answer(question: ExaminedStep, results: Results) -> Finding | None:
     """Return the cause if the query has a result, but none that gives a value."""
     label, answer = question.step.binding.resource, results["answer"]
     if answer and label and not any(each.labels.get(label) for each in answer):
@@ -208,7 +208,7 @@ NOT_FINITE = {"nan": "NaN", "inf": "+Inf", "-inf": "-Inf"}
 """Numbers that are no values, as Python and as Prometheus write them."""
 
 
-def _near(question: UnansweredStep, values: Sequence[str]) -> Finding | None:
+def _near(question: ExaminedStep, values: Sequence[str]) -> Finding | None:
     """Return the cause if one of the values of a label has the name of an object among others."""
     label = question.step.binding.resource
     for name in question.names:
@@ -225,7 +225,7 @@ def _near(question: UnansweredStep, values: Sequence[str]) -> Finding | None:
     return None
 
 
-def _of_query(question: UnansweredStep, results: Results, now: float) -> Finding | None:
+def _of_query(question: ExaminedStep, results: Results, now: float) -> Finding | None:
     """Return the cause if the series exist, but the query has no result."""
     if not (count := questions.number(results, "here")):
         return None
@@ -240,7 +240,7 @@ def _of_query(question: UnansweredStep, results: Results, now: float) -> Finding
     )
 
 
-def _of_not_finite(question: UnansweredStep, results: Results) -> Finding | None:
+def _of_not_finite(question: ExaminedStep, results: Results) -> Finding | None:
     """Return the cause if the series themselves are no numbers, whatever the query does."""
     count = questions.number(results, "here")
     if not count or questions.number(results, "not finite") != count:
@@ -255,7 +255,7 @@ def _of_not_finite(question: UnansweredStep, results: Results) -> Finding | None
     )
 
 
-def _of_renamed(question: UnansweredStep, results: Results) -> Finding | None:
+def _of_renamed(question: ExaminedStep, results: Results) -> Finding | None:
     """Return the cause if the scrape renames the label of the requested namespace now."""
     renamed = questions.renamed_label(question.step.binding.namespace)
     own = [
@@ -266,7 +266,7 @@ def _of_renamed(question: UnansweredStep, results: Results) -> Finding | None:
     return _cause(question, Reason.OTHER_NAMESPACE, *_elsewhere(question, own)) if own else None
 
 
-def _of_relabelled(question: UnansweredStep, results: Results) -> Finding | None:
+def _of_relabelled(question: ExaminedStep, results: Results) -> Finding | None:
     """Return the cause if another label has the names of the objects now."""
     expected = question.step.binding.resource
     renamed = sorted(
@@ -303,7 +303,7 @@ def _of_relabelled(question: UnansweredStep, results: Results) -> Finding | None
     )
 
 
-def _with_namespace(question: UnansweredStep, results: Results, label: str) -> str:
+def _with_namespace(question: ExaminedStep, results: Results, label: str) -> str:
     """Return a renamed label, with that of the namespace if the scrape renamed both."""
     namespace = questions.renamed_label(question.step.binding.namespace)
     both = any(
@@ -314,7 +314,7 @@ def _with_namespace(question: UnansweredStep, results: Results, label: str) -> s
     return f"{label} and {namespace}" if both else label
 
 
-def _of_places(question: UnansweredStep, results: Results) -> Finding | None:
+def _of_places(question: ExaminedStep, results: Results) -> Finding | None:
     """Return the cause if there are series in other namespaces, or of the exporter only."""
     series = wording.printable(question.step.series)
     binding = question.step.binding
@@ -335,11 +335,11 @@ def _of_places(question: UnansweredStep, results: Results) -> Finding | None:
     )
 
 
-def _is_of_gpus(question: UnansweredStep) -> bool:
+def _is_of_gpus(question: ExaminedStep) -> bool:
     return generations.is_of_gpus(question.step.series)
 
 
-def _elsewhere(question: UnansweredStep, found: Sequence[Sample]) -> tuple[str, str]:
+def _elsewhere(question: ExaminedStep, found: Sequence[Sample]) -> tuple[str, str]:
     """Return fact and cure for series of the objects in other namespaces than the requested one."""
     label = question.step.binding.namespace
     renamed = questions.renamed_label(label)
@@ -361,7 +361,7 @@ def _elsewhere(question: UnansweredStep, found: Sequence[Sample]) -> tuple[str, 
     )
 
 
-def _of_time(question: UnansweredStep, results: Results, now: float) -> Finding | None:
+def _of_time(question: ExaminedStep, results: Results, now: float) -> Finding | None:
     """Return the cause if there were series in the last hour."""
     subject = f"{wording.printable(question.step.series)}{_for(question)}"
     found = ended.find(question.rule, question.step.series, subject, results, now)
@@ -383,7 +383,7 @@ def _of_time(question: UnansweredStep, results: Results, now: float) -> Finding 
     )
 
 
-def _of_objects(question: UnansweredStep, results: Results) -> Finding:
+def _of_objects(question: ExaminedStep, results: Results) -> Finding:
     """Return the cause if there were no series of the objects in the last hour."""
     series, every = wording.printable(question.step.series), questions.number(results, "every")
     label, named = question.step.binding.resource, questions.number(results, "named")
@@ -423,7 +423,7 @@ def _of_objects(question: UnansweredStep, results: Results) -> Finding:
     return _cause(question, Reason.NOT_SCRAPED, fact, cure, cause=cause)
 
 
-def _differing(question: UnansweredStep, found: Sequence[Sample]) -> str:
+def _differing(question: ExaminedStep, found: Sequence[Sample]) -> str:
     """Return the labels by which the matchers of a rule exclude series."""
     labels = sorted(
         {
@@ -447,14 +447,14 @@ def _excludes(matcher: Matcher, value: str) -> bool:
         return False
 
 
-def _none_is_for(question: UnansweredStep, count: int, label: str) -> str:
+def _none_is_for(question: ExaminedStep, count: int, label: str) -> str:
     series, verb = wording.printable(question.step.series), "has" if count == 1 else "have"
     return (
         f"{count} series of {series} {verb} the label {label}, and none is for {question.subject}"
     )
 
 
-def _unscraped(question: UnansweredStep, results: Results) -> tuple[str, str]:
+def _unscraped(question: ExaminedStep, results: Results) -> tuple[str, str]:
     """Return what is probably wrong if series exist, but none of the objects; and a cure."""
     if question.step.series in generations.SERVER_SERIES and question.resource == PODS:
         return _target_of(question, results)
@@ -485,7 +485,7 @@ def _unscraped(question: UnansweredStep, results: Results) -> tuple[str, str]:
     return every_cause, ""
 
 
-def _target_of(question: UnansweredStep, results: Results, which: str = "") -> tuple[str, str]:
+def _target_of(question: ExaminedStep, results: Results, which: str = "") -> tuple[str, str]:
     """Return what is wrong with the scrape of pods without series, and a cure.
 
     `which` says of what pods, if they are not named.
@@ -508,13 +508,13 @@ def _target_of(question: UnansweredStep, results: Results, which: str = "") -> t
     return f"{who} {are} scraped (up = 1) without this series", cure
 
 
-def _device(question: UnansweredStep) -> str:
+def _device(question: ExaminedStep) -> str:
     """Return what the series are of."""
     selected = question.rule.config.series_query.lower()
     return next((name for part, name in _DEVICES.items() if part in selected), "GPU")
 
 
-def _mapping(question: UnansweredStep, *, some: bool = False) -> str:
+def _mapping(question: ExaminedStep, *, some: bool = False) -> str:
     """Return how an exporter reports the pods of GPUs; empty if that is not known.
 
     `some` says that it reports those of some GPUs.
@@ -527,7 +527,7 @@ def _mapping(question: UnansweredStep, *, some: bool = False) -> str:
     return f" (set DCGM_EXPORTER_KUBERNETES=true; for resource claims also {claims})"
 
 
-def _others(question: UnansweredStep, results: Results) -> tuple[str, str]:
+def _others(question: ExaminedStep, results: Results) -> tuple[str, str]:
     """Return whose series there are, and what to do about it."""
     label, namespace = question.step.binding.resource, question.step.binding.namespace
     found = sorted(
@@ -588,12 +588,12 @@ def _are_siblings(one: str, other: str) -> bool:
     return one != other and one.rpartition("-")[0] == other.rpartition("-")[0] != ""
 
 
-def _for(question: UnansweredStep) -> str:
+def _for(question: ExaminedStep) -> str:
     return f" for {question.subject}" if question.subject else ""
 
 
 def _cause(
-    question: UnansweredStep,
+    question: ExaminedStep,
     reason: Reason,
     fact: str,
     cure: str = "",

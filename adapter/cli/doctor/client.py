@@ -1,4 +1,4 @@
-"""Requests to the API server with the rights of the caller, for `explain`."""
+"""Requests to the API server with the rights of the caller."""
 
 from __future__ import annotations
 

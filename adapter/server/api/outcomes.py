@@ -63,7 +63,7 @@ class Outcomes:
     async def answer(
         self, group: AnyGroup, info: RequestInfo, backend: Backend, *, deadline: float
     ) -> Content:
-        """Return the content of a route, as `groups.answer`, and note the outcome if wanted.
+        """Return the content of a route, as `group.answer`, and note the outcome if wanted.
 
         Raises ApiError.
         """

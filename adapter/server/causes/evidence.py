@@ -164,7 +164,7 @@ class Probes:
     async def _diagnose(self, plan: Plan | ExternalPlan, presets: frozenset[str]) -> _Found:
         return _of_evidence(await _of_steps(plan, lambda each: self._of_no_value(each, presets)))
 
-    async def _of_values(self, question: questions.UnansweredStep, timeout: float) -> Evidence:
+    async def _of_values(self, question: questions.ExaminedStep, timeout: float) -> Evidence:
         queries = questions.of_values(question)
         results, error = await self._run(question.rule, queries, timeout)
         return Evidence(
@@ -172,7 +172,7 @@ class Probes:
         )
 
     async def _of_no_value(
-        self, question: questions.UnansweredStep, presets: frozenset[str]
+        self, question: questions.ExaminedStep, presets: frozenset[str]
     ) -> Evidence:
         queries = questions.queries(question)
         first, error = await self._run(question.rule, queries)
@@ -274,7 +274,7 @@ def _of_evidence(found: Iterable[Evidence]) -> _Found:
 
 async def _of_steps(
     plan: Plan | ExternalPlan,
-    collect: Callable[[questions.UnansweredStep], Coroutine[Any, Any, Evidence]],
+    collect: Callable[[questions.ExaminedStep], Coroutine[Any, Any, Evidence]],
 ) -> tuple[Evidence, ...]:
     try:
         return tuple(await gather_or_cancel(map(collect, questions.questions(plan))))

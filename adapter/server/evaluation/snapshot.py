@@ -58,7 +58,7 @@ class Snapshot:
     time: float
     """Unix seconds of the evaluation."""
     size: int
-    """Number of samples."""
+    """Samples that count against the size of a cache: more if they are long."""
     partial: str
     """What Prometheus says that the samples lack, for the log; empty if they are whole."""
     answers: LRUCache[ObjectNames, Any] = field(

@@ -11,7 +11,7 @@ import contextlib
 import random
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 from adapter import telemetry
 from adapter.background import Backoff, gather_or_cancel, utc
@@ -85,7 +85,8 @@ class Relist:
         """None while `run` does not run."""
         self._listings: Mapping[int, Listing] = {}
         """By `CompiledRule.index`; a rule is absent until its first successful relist."""
-        self.generation = generation.build(ruleset, self._listings, self.statuses, kinds())
+        self._inputs = _Inputs(ruleset, self._listings, kinds())
+        self.generation = _build(self._inputs, self.statuses)
         """The present one; its listings are up to a few seconds older than the latest."""
         self._building = asyncio.Lock()
         self._kinds_changed = asyncio.Event()
@@ -290,27 +291,32 @@ class Relist:
     async def _rebuild(self) -> None:
         async with self._building:
             # In a thread: 10 000 names take a second, in which the event loop would serve nobody.
+            inputs = _Inputs(self._ruleset, self._listings, self._kinds())
             self.generation = await asyncio.to_thread(
-                _next,
-                self.generation,
-                self._ruleset,
-                self._listings,
-                self.statuses,
-                self._kinds(),
+                _next, self.generation, self._inputs, inputs, self.statuses
             )
+            self._inputs = inputs
+
+
+class _Inputs(NamedTuple):
+    """What a catalog follows from; a generation lacks the listings that cannot be used."""
+
+    ruleset: RuleSet
+    listings: Mapping[int, Listing]
+    kinds: Kinds
 
 
 def _next(
-    present: Generation,
-    ruleset: RuleSet,
-    listings: Mapping[int, Listing],
-    statuses: Mapping[int, ListingStatus],
-    kinds: Kinds,
+    present: Generation, before: _Inputs, now: _Inputs, statuses: Mapping[int, ListingStatus]
 ) -> Generation:
-    """Build a generation; keep the catalog if neither rules, listings nor kinds changed."""
-    if (ruleset, listings, kinds) == (present.ruleset, present.listings, present.kinds):
-        return present.aged(statuses, kinds)
-    return generation.build(ruleset, listings, statuses, kinds)
+    """Build a generation; keep the catalog if it would follow from the same."""
+    if before == now:
+        return present.aged(statuses, now.kinds)
+    return _build(now, statuses)
+
+
+def _build(inputs: _Inputs, statuses: Mapping[int, ListingStatus]) -> Generation:
+    return generation.build(inputs.ruleset, inputs.listings, statuses, inputs.kinds)
 
 
 def _named(failing: Sequence[CompiledRule], statuses: Mapping[int, ListingStatus]) -> str:

@@ -217,6 +217,28 @@ async def test_template_maps_labels_of_kinds_that_the_cluster_has(server, make, 
     assert "other" not in selectors
 
 
+async def test_a_rule_whose_series_cannot_be_used_is_logged_once(server, make, monkeypatch, caplog):
+    server.put('sound{namespace="n",pod="p"} 1')
+    build = catalog.build
+
+    def failing(own: ruleset.RuleSet, *more: Any) -> catalog.Catalog:
+        if any(each.pinned_series == "broken" for each in own.all):
+            raise RecursionError
+        return build(own, *more)
+
+    monkeypatch.setattr(catalog, "build", failing)
+    relist = make(server.url, rule("broken"), rule("sound"))
+
+    await relist.once()
+    first = relist.generation.catalog
+    caplog.clear()
+    await relist.once()
+
+    assert first.entry(PODS, "sound")
+    assert relist.generation.catalog is first
+    assert not caplog.records
+
+
 async def test_series_are_never_fetched(server, make, proxy):
     server.put('plain{namespace="n",pod="p"} 1')
     fake = await proxy()
