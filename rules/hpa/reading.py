@@ -18,7 +18,7 @@ from rules.hpa import autoscaler, decision, proposal
 from rules.hpa.autoscaler import Autoscaler, Document, MetricSpec, Pod, Reference, Scale
 from rules.hpa.proposal import PodValue, Proposal
 from rules.kinds import GroupResource
-from rules.metrics_apis import ALL_OBJECTS, CUSTOM, USAGE
+from rules.metrics_apis import ALL_OBJECTS, CUSTOM, EXTERNAL, USAGE
 
 T = TypeVar("T")
 
@@ -38,6 +38,11 @@ class ApiRequest:
 
     path: str
     params: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def is_explained(self) -> bool:
+        """Whether the adapter can explain the answer: that of custom and external metrics."""
+        return any(each.has(self.path) for each in (CUSTOM, EXTERNAL))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,8 +11,7 @@ from rules.hpa.autoscaler import Document, ScalingRules
 from rules.hpa.decision import Decision
 from rules.hpa.judgement import UNBLOCK, advice, doubt_of, last_failure
 from rules.hpa.proposal import Proposal
-from rules.hpa.reading import ApiRequest, Observation
-from rules.metrics_apis import CUSTOM, EXTERNAL
+from rules.hpa.reading import Observation
 from rules.quoting import counted
 
 _MAX_NAMES = 5
@@ -132,11 +131,6 @@ def _hint(observation: Observation, failed: Proposal) -> str:
     if observation.requests[observation.proposals.index(failed)] is None:
         return f". {reading.DOCTOR}"
     return ""
-
-
-def explains(request: ApiRequest) -> bool:
-    """Return whether the adapter can explain a metric: it serves custom and external metrics."""
-    return any(each.has(request.path) for each in (CUSTOM, EXTERNAL))
 
 
 def document(observation: Observation, decision: Decision, verdict: str) -> Document:

@@ -28,7 +28,6 @@ from rules.exporters import detect
 from rules.findings import Finding, State
 from rules.hpa.autoscaler import Autoscaler
 from rules.hpa.reading import ApiRequest
-from rules.hpa.report import explains
 from rules.metrics_apis import CUSTOM, EXTERNAL
 
 Document = Mapping[str, Any]
@@ -239,7 +238,7 @@ class ClusterReader:
     async def _queries(self, requests: Sequence[ApiRequest | None]) -> list[Document]:
         found: list[Document] = []
         for request in requests:
-            if request is None or not explains(request):
+            if request is None or not request.is_explained:
                 continue
             with contextlib.suppress(UnreadableError):
                 explained = await self.explanation(request)

@@ -73,7 +73,7 @@ async def _explanations(client: ApiClient, observed: Observation) -> dict[int, M
     found: dict[int, Mapping[str, Any]] = {}
     for index, proposed in enumerate(observed.proposals):
         request = observed.requests[index]
-        if proposed.replicas is not None or request is None or not report.explains(request):
+        if proposed.replicas is not None or request is None or not request.is_explained:
             continue
         if proposed.error == NO_ANSWER:
             found[index] = {"verdict": f"{NO_ANSWER}: Prometheus hangs or is slow. {_CHECK}"}

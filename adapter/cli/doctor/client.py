@@ -17,7 +17,7 @@ from adapter.clients.kubernetes import Kube
 from rules import metrics_apis
 from rules.causes import explanation_text, warning_header
 from rules.errors import UnreadableError
-from rules.hpa import judgement, reading, report
+from rules.hpa import judgement, reading
 from rules.hpa.reading import ApiReply, ApiRequest, Observation, Steps, T
 from rules.metrics_apis import CUSTOM
 
@@ -106,7 +106,7 @@ class ApiClient:
         """
         proposals = list(observed.proposals)
         for index, (each, request) in enumerate(zip(proposals, observed.requests, strict=True)):
-            if request is None or not report.explains(request):
+            if request is None or not request.is_explained:
                 continue
             doubtful = bool(each.metric.selector) or not each.current
             if (notes and doubtful and each.replicas is not None) or judgement.needs_query(each):
@@ -145,7 +145,7 @@ class ApiClient:
     async def reply(self, request: ApiRequest, seconds: float = _METRIC_TIMEOUT) -> ApiReply:
         """Return the reply; to a request for a metric, wait for `seconds`."""
         # An explanation says earlier than a metric that Prometheus does not answer.
-        waits = report.explains(request) and "explain" not in request.params
+        waits = request.is_explained and "explain" not in request.params
         try:
             async with asyncio.timeout(seconds if waits else None):
                 return await send(self._kube, request)

@@ -78,7 +78,6 @@ class Documents:
         self.catalog = catalog
         self.elsewhere = elsewhere
         self._encoded = encoded
-        self._groups = {group.API.name: group for group in served}
         self._static: dict[str, encoding.Document] = {_ROOT: _group_list(served, port)}
         self._resource_lists: dict[str, tuple[AnyGroup, str]] = {}
         for group in served:
@@ -97,12 +96,6 @@ class Documents:
     def has(self, path: str) -> bool:
         """Return whether a path has a discovery document."""
         return path in self._static or path in self._resource_lists
-
-    def group(self, path: str) -> AnyGroup | None:
-        """Return the API group that a path belongs to; None if it belongs to none."""
-        if not path.startswith("/apis/"):
-            return None
-        return self._groups.get(path[len("/apis/") :].partition("/")[0])
 
     async def answer(self, info: RequestInfo, headers: Mapping[str, str]) -> Answer:
         """Return the document of one of `paths`. Raises ApiError (406).

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from aiohttp import hdrs
 
 from adapter import errors, telemetry
-from adapter.server.api import explain, health, team_rules
+from adapter.server.api import explain, groups, health, team_rules
 from adapter.server.api.discovery import Discovery
 from adapter.server.api.encoded_answers import EncodedAnswers
 from adapter.server.api.explain import Explainer
@@ -63,11 +63,13 @@ def build_router(
 
     async def handle(request: Request, head: Head) -> Answer:
         present = backend()
-        documents = discovery.of(present.generation)
         info = custom.to_object_scope(head.info, present.kinds)
         caller = EVERYBODY if guard is None else await guard(request, head, info)
         with caller.slot:
-            group = documents.group(info.path)
+            group = groups.of_path(present.generation, info.path)
+            if group is not None and info.below_version:
+                return await route(group, request, head, info, caller, present.of(info.namespace))
+            documents = discovery.of(present.generation)
             if info.path == "/version" or info.path.startswith("/version/"):
                 _check(request, found=info.path == "/version", produced=(encoding.JSON,))
                 return health.version()

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from adapter import errors, telemetry
 from adapter.clients.watch_cache import WatchCaches, WatchContent
-from adapter.server.api.discovery import Discovery
+from adapter.server.api import groups
 from adapter.server.api.groups import custom
 from adapter.server.api.groups.backend import Backend
 from adapter.server.api.outcomes import Outcomes
@@ -32,7 +32,6 @@ def start(
     host: Host,
     watched: Watches | None,
     outcomes: Outcomes,
-    discovery: Discovery,
     backend: Callable[[], Backend],
 ) -> None:
     """Start to watch all HPAs, if there is a cluster. Without the right to, the log says so."""
@@ -42,7 +41,7 @@ def start(
 
     async def ask(info: RequestInfo) -> None:
         present, loop = backend(), asyncio.get_running_loop()
-        group = discovery.of(present.generation).group(info.path)
+        group = groups.of_path(present.generation, info.path)
         if group is None:
             return
         info = custom.to_object_scope(info, present.kinds)
@@ -55,7 +54,7 @@ def start(
         """Return whether a group is ours: external metrics without a rule are another server's."""
         if group == EXTERNAL.name:
             return bool(backend().of(namespace).generation.ruleset.external)
-        return discovery.of(backend().generation).group(f"/apis/{group}") is not None
+        return groups.of_path(backend().generation, f"/apis/{group}") is not None
 
     content: WatchContent[SharedIndex[questions.WatchedHpa]] = WatchContent(
         index=functools.partial(SharedIndex, limits.hpa_metrics_all),

@@ -15,8 +15,8 @@ from adapter.server.cluster import contents
 from adapter.server.cluster.complete import CompleteObjects
 from adapter.server.cluster.manifests import FileObjects
 from adapter.server.cluster.objects import ClusterObjects
-from adapter.server.series.generation import Generation
 from rules.findings import passes
+from rules.ruleset import RuleSet
 from rules.selectors.selectors import Selector
 
 _LIST_QPS, _LIST_BURST = 100.0, 200
@@ -33,11 +33,11 @@ class Watches(NamedTuple):
 
 
 async def connect(
-    host: Host, generation: Callable[[], Generation]
+    host: Host, present: Callable[[], RuleSet]
 ) -> tuple[ClusterObjects | FileObjects, Watches | None]:
     """Start to watch kinds and objects; nothing is watched if they are read from files.
 
-    `generation` has the rules, whose kinds the adapter must be allowed to list. Raises StartError.
+    `present` returns the rules, whose kinds the adapter must be allowed to list. Raises StartError.
     """
     if host.settings.cluster.objects:
         try:
@@ -47,12 +47,10 @@ async def connect(
         host.check("kinds", lambda: None)
         host.check("watch-caches", lambda: passes("objects are read from files"))
         return objects, None
-    return await _connect(host, generation)
+    return await _connect(host, present)
 
 
-async def _connect(
-    host: Host, generation: Callable[[], Generation]
-) -> tuple[ClusterObjects, Watches]:
+async def _connect(host: Host, present: Callable[[], RuleSet]) -> tuple[ClusterObjects, Watches]:
     flags = host.settings.cluster
     try:
         kube = await Kube.connect(
@@ -86,7 +84,7 @@ async def _connect(
         interval=flags.discovery_interval,
     )
     host.start("discovery of kinds", objects.run())
-    host.rights.require(kube, lambda: own_rights.of_rules(generation().ruleset, objects.kinds))
+    host.rights.require(kube, lambda: own_rights.of_rules(present(), objects.kinds))
     host.check("kinds", lambda: _check_kinds(objects))
     host.check("watch-caches", lambda: watch_cache.statuses(caches, ready, workloads))
     return objects, Watches(kube, workloads, metrics)

@@ -14,13 +14,12 @@ from collections.abc import AsyncIterator, Callable
 
 from adapter import errors, telemetry
 from adapter.background import collect_garbage, watch_stalls
-from adapter.clients.external_metrics import ExternalMetrics
 from adapter.server.api import groups as api_groups
 from adapter.server.api import health, router
 from adapter.server.api.discovery import Discovery
 from adapter.server.api.encoded_answers import EncodedAnswers
 from adapter.server.api.explain import Explainer
-from adapter.server.api.groups.backend import Backend, Questions
+from adapter.server.api.groups.backend import Backend
 from adapter.server.api.openapi import OpenApi
 from adapter.server.api.outcomes import Outcomes
 from adapter.server.apimachinery.heads import Heads
@@ -28,11 +27,8 @@ from adapter.server.app import autoscaling, cluster, fallback, reload, security,
 from adapter.server.app.host import Host
 from adapter.server.app.security import Security
 from adapter.server.app.values import Values
-from adapter.server.cluster.manifests import FileObjects
-from adapter.server.cluster.objects import ClusterObjects
 from adapter.server.http import server
 from adapter.server.http.connection import Serve
-from adapter.server.teams.reports import Reports
 from adapter.settings import Settings
 from rules.metrics_apis import APIS
 
@@ -52,14 +48,14 @@ async def running(settings: Settings) -> AsyncIterator[str]:
         host.start("event loop", watch_stalls(stalls.stall.set))
         host.start("garbage collection", collect_garbage())
         rules, clients = await reload.load(host)
-        objects, watched = await cluster.connect(host, lambda: values.relist.generation)
+        objects, watched = await cluster.connect(host, lambda: rules.ruleset)
         team_rules = await teams.connect(
             host, watched, lambda: values.relist.generation, rules, clients
         )
         values = Values(host, rules.ruleset, clients, objects)
         host.start("reload", rules.run(values.adopt))
         other = await fallback.connect(host, watched)
-        backend = _backend(host, values, objects, other, team_rules)
+        backend = values.backend(host, objects, other, team_rules)
         discovery = Discovery(
             secure_port=settings.serving.port,
             elsewhere=lambda: other.listed if other else (),
@@ -67,7 +63,7 @@ async def running(settings: Settings) -> AsyncIterator[str]:
         host.lookups.add("discovery", discovery.encoded.cache)
         outcomes = Outcomes()
         secured = await security.connect(host, api_groups.served(values.relist.generation))
-        autoscaling.start(host, watched, outcomes, discovery, backend)
+        autoscaling.start(host, watched, outcomes, backend)
         closing = asyncio.Event()
         handler = _api(host, backend, discovery, outcomes, secured, closing)
         url = _listen(host, handler, secured.context)
@@ -76,41 +72,6 @@ async def running(settings: Settings) -> AsyncIterator[str]:
         log.info("serving on %s", url)
         gc.freeze()  # modules live as long as the process
         yield url
-
-
-def _backend(
-    host: Host,
-    values: Values,
-    objects: ClusterObjects | FileObjects,
-    fallback: ExternalMetrics | None,
-    team_rules: Reports | None,
-) -> Callable[[], Backend]:
-    """Return the function that returns what requests use.
-
-    It is the same object as long as the generation and the kinds are the same.
-    """
-    questions = Questions()
-    host.lookups.add("questions", questions.cache)
-    present: Backend | None = None
-
-    def read() -> Backend:
-        nonlocal present
-        generation, kinds = values.relist.generation, objects.kinds
-        if present is None or present.generation is not generation or present.kinds is not kinds:
-            present = Backend(
-                generation=generation,
-                kinds=kinds,
-                objects=objects,
-                evaluation=values.evaluation,
-                collector=values.collector,
-                questions=questions,
-                fallback=fallback,
-                team_rules=team_rules,
-                errors_for_empty_lists=host.settings.serving.errors_for_empty_lists,
-            )
-        return present
-
-    return read
 
 
 def _api(

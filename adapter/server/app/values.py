@@ -1,14 +1,16 @@
-"""Builds what makes values of rules: relist, evaluation and causes, and adopts changed rules."""
+"""Builds what makes values of rules: relist, evaluation, causes, and what requests use of them."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import NoReturn
 
 from adapter import telemetry
 from adapter.clients import detection
+from adapter.clients.external_metrics import ExternalMetrics
 from adapter.clients.prometheus import Prometheus
+from adapter.server.api.groups.backend import Backend, Questions
 from adapter.server.app.host import Host
 from adapter.server.causes.collector import CauseCollector
 from adapter.server.causes.evidence import Probes
@@ -16,6 +18,7 @@ from adapter.server.cluster.manifests import FileObjects
 from adapter.server.cluster.objects import ClusterObjects
 from adapter.server.evaluation.evaluation import Evaluation
 from adapter.server.series.relist import Relist
+from adapter.server.teams.reports import Reports
 from rules.document.sources import DEFAULT
 from rules.ruleset import RuleSet
 
@@ -65,6 +68,44 @@ class Values:
         host.check("evaluation", self.evaluation.status)
         if ruleset.resource_rules:
             host.check("usage", self.evaluation.usage_status.check)
+
+    def backend(
+        self,
+        host: Host,
+        objects: ClusterObjects | FileObjects,
+        fallback: ExternalMetrics | None,
+        team_rules: Reports | None,
+    ) -> Callable[[], Backend]:
+        """Return the function that returns what requests use.
+
+        It is the same object as long as the generation and the kinds are the same.
+        """
+        questions = Questions()
+        host.lookups.add("questions", questions.cache)
+        present: Backend | None = None
+
+        def read() -> Backend:
+            nonlocal present
+            generation, kinds = self.relist.generation, objects.kinds
+            if (
+                present is None
+                or present.generation is not generation
+                or present.kinds is not kinds
+            ):
+                present = Backend(
+                    generation=generation,
+                    kinds=kinds,
+                    objects=objects,
+                    evaluation=self.evaluation,
+                    collector=self.collector,
+                    questions=questions,
+                    fallback=fallback,
+                    team_rules=team_rules,
+                    errors_for_empty_lists=host.settings.serving.errors_for_empty_lists,
+                )
+            return present
+
+        return read
 
     async def adopt(self, changed: RuleSet) -> None:
         """Use other rules, and forget what was kept about those that are gone."""

@@ -25,3 +25,11 @@ GROUPS: tuple[AnyGroup, ...] = (*_OF_RULES, _RESOURCE)
 def served(generation: Generation) -> tuple[AnyGroup, ...]:
     """Return the groups to serve: metrics.k8s.io only with `resourceRules`."""
     return GROUPS if generation.resources else _OF_RULES
+
+
+def of_path(generation: Generation, path: str) -> AnyGroup | None:
+    """Return the served group to which a path belongs; None if it belongs to none."""
+    if not path.startswith("/apis/"):
+        return None
+    name = path[len("/apis/") :].partition("/")[0]
+    return next((each for each in served(generation) if each.API.name == name), None)

@@ -14,13 +14,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from adapter.server.api import discovery, encoded_answers
+from adapter.server.api import discovery, encoded_answers, groups
 from adapter.server.api.encoded_answers import EncodedAnswers
 from adapter.server.api.groups import custom, external
 from adapter.server.api.groups.group import Resource
 from adapter.server.apimachinery import encoding, request_info
 from rules.kinds import GroupResource
 from rules.query.catalog import Catalog, Entry
+from tests import world
 from tests.adapter import wired
 
 PODS = GroupResource("", "pods")
@@ -263,9 +264,9 @@ async def test_a_document_of_an_old_catalog_is_not_kept(monkeypatch):
     ],
 )
 def test_a_path_belongs_to_the_group_that_it_names(path, belongs):
-    served = documents(custom)
+    present = world.generation("rules: []")
 
-    assert (served.group(path) is custom) is belongs
+    assert (groups.of_path(present, path) is custom) is belongs
 
 
 async def test_a_resource_without_subresources_has_kind_and_verbs():

@@ -191,7 +191,7 @@ def test_what_is_read_is_what_was_reviewed():
         path, method, query = at(index)
         info = request_info.parse(path, query, method)
         enumerated += 1
-        group = served.group(info.path)
+        group = groups.of_path(reads.backend.generation, info.path)
         if group is None or info.path in documents:
             assert not info.is_resource_request or info.path not in documents, path
             continue

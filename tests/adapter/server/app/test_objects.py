@@ -8,8 +8,8 @@ from adapter import settings
 from adapter.server.app import cluster as connection
 from adapter.server.app.host import Host
 from rules.kinds import PODS
+from rules.ruleset import RuleSet
 from rules.selectors import selectors
-from tests import world
 from tools.fakes import kubernetes
 from tools.waiting import until
 
@@ -25,7 +25,7 @@ async def test_lists_do_not_delay_the_watches(cluster, api_server, tmp_path):
         ]
     )
     async with Host.running(flags) as host:
-        objects, _ = await connection.connect(host, lambda: world.generation("rules: []"))
+        objects, _ = await connection.connect(host, RuleSet)
         watches = next(each for each in host.checks if each.name == "watch-caches")
         async with asyncio.timeout(5):
             await until(lambda: objects.discovered)
