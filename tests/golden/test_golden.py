@@ -20,7 +20,20 @@ def test_what_a_user_reads_is_in_the_golden_file(title):
     assert lines.section(CASES[title]) == GOLDEN[title]
 
 
-@pytest.mark.parametrize("title", cluster.TITLES)
+WAITING = (
+    "cluster: Prometheus hangs",
+    "cluster: Prometheus answers after 8 s, also after a restart",
+)
+"""Faults of which a command waits for the end of a timeout."""
+
+
+@pytest.mark.parametrize(
+    "title",
+    [
+        pytest.param(each, marks=pytest.mark.slow) if each in WAITING else each
+        for each in cluster.TITLES
+    ],
+)
 def test_what_commands_print_of_a_cluster_is_in_the_golden_file(title):
     assert cluster.section(title) == GOLDEN[title]
 

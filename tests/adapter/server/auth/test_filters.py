@@ -536,7 +536,7 @@ async def test_a_review_that_failed_starts_again_with_the_next_answer(reading, c
 async def test_reviews_that_no_request_waits_for_are_limited(reading, cluster, monkeypatch):
     monkeypatch.setattr(filters, "_MAX_REVIEWS", 1)
     cluster.tokens["joe"] = token("joe")
-    cluster.fail(kubernetes.ACCESS_REVIEWS, delay=30)
+    cluster.fail(kubernetes.ACCESS_REVIEWS, delay=2)
 
     assert not await reading()
     assert not await reading({"Authorization": "Bearer joe"})
