@@ -20,20 +20,8 @@ def test_what_a_user_reads_is_in_the_golden_file(title):
     assert lines.section(CASES[title]) == GOLDEN[title]
 
 
-WAITING = (
-    "cluster: Prometheus hangs",
-    "cluster: Prometheus answers after 8 s, also after a restart",
-)
-"""Faults of which a command waits for the end of a timeout."""
-
-
-@pytest.mark.parametrize(
-    "title",
-    [
-        pytest.param(each, marks=pytest.mark.slow) if each in WAITING else each
-        for each in cluster.TITLES
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("title", cluster.TITLES)
 def test_what_commands_print_of_a_cluster_is_in_the_golden_file(title):
     assert cluster.section(title) == GOLDEN[title]
 

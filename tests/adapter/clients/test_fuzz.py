@@ -25,6 +25,8 @@ from adapter.server.apimachinery import encoding
 from tests import effort
 from tools.fakes import prometheus as fakes
 
+pytestmark = pytest.mark.slow
+
 SECONDS = 5.0
 """Timeout of the client."""
 

@@ -13,6 +13,8 @@ from rules.errors import ConfigError
 from rules.findings import Finding
 from rules.lint import check, check_sharing
 
+pytestmark = pytest.mark.slow
+
 PODS = "{overrides: {namespace: {resource: namespace}, pod: {resource: pod}}}"
 
 

@@ -159,7 +159,7 @@ def test_a_message_lists_the_problems_of_20_values():
 
 def test_a_long_selector_is_read_only_up_to_its_first_error():
     def read(size):
-        for _ in range(50):
+        for _ in range(500):
             message_of("(" * size)
 
     assert effort.growth(read, 8192) < 0.6  # 1 if each text was split into tokens first

@@ -19,6 +19,8 @@ from rules.query.plan import Plan
 from tests import virtual_time
 from tests.adapter.server.evaluation.support import pods, vector
 
+pytestmark = pytest.mark.slow
+
 PERIOD = 15.0
 """Seconds between two requests of an autoscaler."""
 

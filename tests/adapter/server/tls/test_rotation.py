@@ -21,6 +21,8 @@ from certs.renew import CertificatePolicy
 from tests.store import REGISTRATION
 from tools.certificates import NOW
 
+pytestmark = pytest.mark.slow
+
 SERVICE, NAMESPACE = "gpu-metrics-adapter", "gpu-metrics"
 NAME = f"{SERVICE}.{NAMESPACE}.svc"
 API_SERVICE = "v1beta1.custom.metrics.k8s.io"
