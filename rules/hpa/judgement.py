@@ -125,7 +125,7 @@ def advice(hpa: Autoscaler, limit: str, recommended: int, *, scales: bool = Fals
 def last_failure(observation: Observation) -> tuple[str, str]:
     """Return how the last sync of the controller failed and what to do; empty if it did not.
 
-    Whoever explains has other rights than the controller, and reads at another time.
+    The caller has other rights than the controller, and reads at another time.
     """
     for kind in ("AbleToScale", "ScalingActive"):
         if kind == "ScalingActive" and not observation.proposals:

@@ -23,7 +23,7 @@ def differences(original: ApiReply, ours: ApiReply) -> Iterator[Finding]:
     try:
         yield from _differences(original, ours)
     except (KeyError, TypeError, AttributeError, QuantityError) as error:
-        yield _finding(f"an answer is no list of values: {error}")
+        yield _finding(f"an answer is not a list of values: {error}")
 
 
 def _differences(original: ApiReply, ours: ApiReply) -> Iterator[Finding]:

@@ -125,7 +125,7 @@ async def test_a_numbered_difference_is_named_and_does_not_matter(kinds, catalog
         (changed("values-003", pod_a="21"), ("Pod pod-a: original 20500m, ours 21", False)),
         (changed("values-003", pod_a="30"), ("Pod pod-a: original 20500m, ours 30", True)),
         (changed("values-003", pod_b=None), ("Pod pod-b: 20500m, not in ours", True)),
-        (ApiReply(document={"items": [{}]}), ("an answer is no list of values: 'value'", True)),
+        (ApiReply(document={"items": [{}]}), ("an answer is not a list of values: 'value'", True)),
         (ApiReply(status=500, message="no"), ("original 2 values, ours 500 (no)", True)),
         (ApiReply(status=0, message="late"), ("original 2 values, ours no answer (late)", True)),
     ],
