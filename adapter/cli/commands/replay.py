@@ -102,7 +102,6 @@ scale-downs and the largest step, and the model behind it. It only reads.
 
 The cluster is read with your rights. Prometheus is that of --prometheus-url or `$PROMETHEUS_URL`;
 from outside the cluster, `kubectl port-forward` makes it reachable.
-from rules.findings import Finding
 
 {settings.flag_help(*_GROUPS)}
 

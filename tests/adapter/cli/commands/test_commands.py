@@ -324,7 +324,16 @@ def test_serve_with_an_unusable_ca_file_does_not_suggest_another_flag(
 
 @pytest.mark.parametrize(
     "arguments",
-    [["check", "--help"], ["presets", "-h"], ["presets", "detect", "-h"], ["doctor", "--help"]],
+    [
+        ["presets", "detect", "-h"],
+        *(
+            [name, "--help"]
+            for name in (
+                *("check", "presets", "doctor", "explain", "replay"),
+                *("console", "migrate", "test", "certs", "demo"),
+            )
+        ),
+    ],
 )
 def test_each_command_has_help(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert program.main(arguments) == 0
@@ -332,6 +341,7 @@ def test_each_command_has_help(arguments: list[str], capsys: pytest.CaptureFixtu
     text = capsys.readouterr().out
     assert text.startswith(f"Usage: gpu-metrics-adapter {arguments[0]} ")
     assert max(map(len, text.splitlines())) <= 100
+    assert "import " not in text
 
 
 def test_check_reports_all_errors_of_all_files(
