@@ -86,7 +86,10 @@ _DEFAULTS: Mapping[Kind, Any] = {"token url": "", "text": "", "headers": (), "fi
 def option(
     kind: Kind, description: str, *, flag: str = "", text: str = "", value: Any = None
 ) -> Any:
-    """Declare a field of Connection; `text` and `value` are its default, else that of its kind."""
+    """Declare a field of PrometheusConnection.
+
+    `text` and `value` are its default, else that of its kind.
+    """
     if value is None:
         value = _DEFAULTS.get(kind)
     declared = Option(kind=kind, help=description, flag=flag, default=text, value=value)
@@ -202,7 +205,7 @@ class PrometheusConnection:
 OPTIONS: Mapping[str, Option] = {
     field.name: field.metadata[Option] for field in dataclasses.fields(PrometheusConnection)
 }
-"""Field of Connection -> its declaration."""
+"""Field of PrometheusConnection -> its declaration."""
 
 _AUTHORIZATIONS = ("token_file", "username_file", "oauth2_token_url", "identity")
 _NEEDS = (

@@ -25,7 +25,7 @@ _COLUMNS = {
     "sm_clock": "clocks.sm",
     "memory_clock": "clocks.mem",
 }
-"""Fields of Reading and columns of the recording, which are those of nvidia-smi."""
+"""Fields of GpuReading and columns of the recording, which are those of nvidia-smi."""
 MODEL = "NVIDIA H200"
 MEMORY = 143771
 """MiB per GPU."""

@@ -30,7 +30,7 @@ class DemoSeries:
     labels: Mapping[str, str]
     """Labels that only this series has."""
     attribute: str
-    """Of Reading or Engine."""
+    """Of GpuReading or Engine."""
     factor: float
     whole: bool
     """Whether MIG instances lack this series."""
