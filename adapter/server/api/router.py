@@ -67,22 +67,29 @@ def build_router(
         caller = EVERYBODY if guard is None else await guard(request, head, info)
         with caller.slot:
             group = groups.of_path(present.generation, info.path)
-            if group is not None and info.below_version:
-                return await route(group, request, head, info, caller, present.of(info.namespace))
-            documents = discovery.of(present.generation)
-            if info.path == "/version" or info.path.startswith("/version/"):
-                _check(request, found=info.path == "/version", produced=(encoding.JSON,))
-                return health.version()
-            if group is None and info.path not in {"/apis", "/apis/"}:
-                return openapi.answer(
-                    request, info, documents.served
-                ) or await operator_endpoints.answer(info)
-            if documents.has(info.path):
-                _check(request, found=True, produced=encoding.PRODUCED)
-                return await documents.answer(info, request.headers)
+            if group is None or not info.below_version:
+                answer = await answer_document(request, info, group, present)
+                if answer is not None:
+                    return answer
             if group is None:
                 raise errors.no_route()
             return await route(group, request, head, info, caller, present.of(info.namespace))
+
+    async def answer_document(
+        request: Request, info: RequestInfo, group: AnyGroup | None, present: Backend
+    ) -> Answer | None:
+        """Return the answer to a request for no metric; None if nothing is served at its path."""
+        documents = discovery.of(present.generation)
+        if info.path == "/version" or info.path.startswith("/version/"):
+            _check(request, found=info.path == "/version", produced=(encoding.JSON,))
+            return health.version()
+        if group is None and info.path not in {"/apis", "/apis/"}:
+            document = openapi.answer(request, info, documents.served)
+            return document or await operator_endpoints.answer(info)
+        if not documents.has(info.path):
+            return None
+        _check(request, found=True, produced=encoding.PRODUCED)
+        return await documents.answer(info, request.headers)
 
     async def route(
         group: AnyGroup,
