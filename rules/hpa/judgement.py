@@ -11,7 +11,6 @@ from rules.hpa import proposal, reading, units
 from rules.hpa.autoscaler import Autoscaler
 from rules.hpa.proposal import Proposal
 from rules.hpa.reading import ApiReply, ApiRequest, Observation
-from rules.metrics_apis import USAGE
 from rules.query import nature
 from rules.quoting import counted
 
@@ -52,7 +51,7 @@ def judge(name: str, request: ApiRequest, reply: ApiReply, see: str) -> Finding 
 
     `see` is what to do if the API server answers instead of the adapter.
     """
-    if reply.status == 404 and USAGE.has(request.path):
+    if reading.is_without_usage(request, reply):
         return failure(name, reading.NOT_SERVED, cure=reading.NO_USAGE)
     if not reply.failed:
         if reply.document.get("items"):

@@ -178,9 +178,14 @@ def _propose(
     reply = yield request
     if not reply.failed:
         return request, reply, _proposal(hpa, scale, pods, metric, reply, now)
-    if reply.status == 404 and USAGE.has(request.path):
+    if is_without_usage(request, reply):
         return request, reply, proposal.failed(metric, NOT_SERVED, cure=NO_USAGE)
     return request, reply, proposal.failed(metric, reply.message, cure=DOCTOR)
+
+
+def is_without_usage(request: ApiRequest, reply: ApiReply) -> bool:
+    """Return whether the request failed because the cluster does not serve resource metrics."""
+    return reply.status == 404 and USAGE.has(request.path)
 
 
 def _proposal(

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from adapter.cli.console.autoscalers import ReplicaSample
-from rules.hpa.autoscaler import Autoscaler
+from rules.hpa.autoscaler import Autoscaler, MetricSpec
 from rules.hpa.replay_report import Replay
 
 Points = Sequence[tuple[float, float | None]]
@@ -41,7 +41,7 @@ def of_samples(hpa: Autoscaler, samples: Sequence[ReplicaSample]) -> list[Chart]
     """Return a chart of each metric with its target, and one of replicas."""
     found = []
     for index, metric in enumerate(hpa.metrics):
-        unit = 1.0 if metric.target == "Utilization" else 1000.0
+        unit = _unit(metric)
         known = [each for each in samples if index < len(each.values)]
         target = [(each.time, metric.value / unit) for each in known]
         points = [
@@ -62,7 +62,7 @@ def of_replay(replayed: Replay) -> list[Chart]:
     times = [each.time for each in replayed.history]
     found = []
     for index, metric in enumerate(replayed.hpa.metrics):
-        unit = 1.0 if metric.target == "Utilization" else 1000.0
+        unit = _unit(metric)
         values = [each.readings[index].value for each in replayed.history]
         ends = [(times[0], metric.value / unit), (times[-1], metric.value / unit)]
         lines = {"target": ends, "value": _thinned(times, values)}
@@ -72,6 +72,11 @@ def of_replay(replayed: Replay) -> list[Chart]:
         replicas = {each.title: _thinned(times, each.replicas) for each in (was, other)}
         found.append(draw(f"Replicas: {other.title}", replicas, steps=True))
     return [each for each in found if each is not None]
+
+
+def _unit(metric: MetricSpec) -> float:
+    """Return how often the unit of a chart is in a value: per cent, or thousandths."""
+    return 1.0 if metric.target == "Utilization" else 1000.0
 
 
 def draw(title: str, series: Mapping[str, Points], *, steps: bool = False) -> Chart | None:
