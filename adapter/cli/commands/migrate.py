@@ -29,7 +29,7 @@ from rules.document.yaml import MappingNode
 from rules.errors import ConfigError, UnreadableError
 from rules.findings import Finding, State, in_file
 from rules.hpa import reading
-from rules.hpa.reading import ApiRequest, Steps
+from rules.hpa.reading import Steps
 from rules.migration import chart, keda, overlay, scaled_objects, workload
 from rules.migration.notes import Verdict, note, render
 from rules.quoting import counted, escaped
@@ -311,7 +311,7 @@ def documents_of_cluster() -> Steps[list[Mapping[str, Any]]]:
     Raises UnreadableError.
     """
     found: list[Mapping[str, Any]] = []
-    for item in (yield from _listed(_DEPLOYMENTS)):
+    for item in (yield from reading.get(_DEPLOYMENTS))["items"] or ():
         document = {"apiVersion": "apps/v1", "kind": "Deployment", **item}
         inside = manifests.find(json.dumps(document).encode(), file="cluster")
         if (
@@ -327,18 +327,14 @@ def documents_of_cluster() -> Steps[list[Mapping[str, Any]]]:
             path = f"/api/v1/namespaces/{namespace}/configmaps/{quote(name)}"
             config_map = yield from reading.get(path)
             found.append({"apiVersion": "v1", "kind": "ConfigMap", **config_map})
-    scaled = yield from _listed(_SCALED, optional=True)
+    try:
+        scaled = (yield from reading.get(_SCALED))["items"] or ()
+    except UnreadableError as error:
+        if error.status != 404:
+            raise
+        scaled = ()  # KEDA is not installed
     kind = {"apiVersion": "keda.sh/v1alpha1", "kind": "ScaledObject"}
     return [*found, *({**kind, **item} for item in scaled)]
-
-
-def _listed(path: str, *, optional: bool = False) -> Steps[list[Mapping[str, Any]]]:
-    reply = yield ApiRequest(path=path)
-    if reply.failed:
-        if optional and reply.status == 404:
-            return []  # KEDA is not installed
-        raise UnreadableError(reply.message, status=reply.status)
-    return reply.document["items"] or []
 
 
 def _files(
