@@ -1,0 +1,236 @@
+"""Objects around an adapter in a real cluster: Prometheus, simulated GPUs, a Deployment, its HPA.
+
+All of them live in one namespace, apart from the right to read the kubelets' metrics. Containers
+run two images only: that of the adapter, which has Python and the recorded GPU, and Prometheus.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tools.playground import manifests
+from tools.workload import exporter
+
+APP = manifests.BERT
+EXPORTER = "dcgm-exporter"
+PROMETHEUS = "prometheus"
+PROMETHEUS_PORT = 9090
+LOAD = exporter.LOAD
+"""Annotation of the Deployment APP: its load in per cent of one GPU."""
+
+_PYTHON = "/opt/gpu-metrics-adapter/bin/python"
+_RUN_SCRIPT = (
+    "import runpy, sys, gpu_metrics_adapter\n"
+    "sys.path[:0] = gpu_metrics_adapter.__path__\n"
+    "runpy.run_path('/scripts/exporter.py', run_name='__main__')"
+)
+_WAIT = "import signal; signal.signal(signal.SIGTERM, lambda *_: exit()); signal.pause()"
+_RESTRICTED = {
+    "allowPrivilegeEscalation": False,
+    "capabilities": {"drop": ["ALL"]},
+    "readOnlyRootFilesystem": True,
+    "runAsNonRoot": True,
+    "runAsUser": 65532,
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+
+Document = dict[str, Any]
+
+
+def url(namespace: str) -> str:
+    """Return the URL of Prometheus, without its port, as the chart's value `prometheus.url`."""
+    return f"http://{PROMETHEUS}.{namespace}.svc"
+
+
+def prometheus(namespace: str, *, image: str) -> list[Document]:
+    """Return a Prometheus that discovers the exporter and the kubelets; it scrapes each second."""
+    container = {
+        "name": PROMETHEUS,
+        "image": image,
+        "args": [
+            "--config.file=/etc/prometheus/prometheus.yml",
+            "--storage.tsdb.path=/prometheus",
+        ],
+        "ports": [{"name": "http", "containerPort": PROMETHEUS_PORT}],
+        "readinessProbe": {"httpGet": {"path": "/-/ready", "port": "http"}, "periodSeconds": 1},
+        "securityContext": _RESTRICTED,
+        "volumeMounts": [
+            {"name": "config", "mountPath": "/etc/prometheus"},
+            {"name": "data", "mountPath": "/prometheus"},
+        ],
+    }
+    pod = {
+        "serviceAccountName": PROMETHEUS,
+        "securityContext": {"fsGroup": 65532},
+        "terminationGracePeriodSeconds": 5,
+        "containers": [container],
+        "volumes": [
+            {"name": "config", "configMap": {"name": PROMETHEUS}},
+            {"name": "data", "emptyDir": {}},
+        ],
+    }
+    config = {"prometheus.yml": yaml.safe_dump(_scrape_config(namespace), sort_keys=False)}
+    port = {"name": "http", "port": PROMETHEUS_PORT, "targetPort": "http"}
+    read = {"apiGroups": [""], "verbs": ["get", "list", "watch"]}
+    pods, nodes = read | {"resources": ["pods"]}, read | {"resources": ["nodes", "nodes/proxy"]}
+    cluster_name = f"{namespace}-{PROMETHEUS}"
+    return [
+        _object("v1", "ServiceAccount", PROMETHEUS, namespace),
+        *_rights("Role", PROMETHEUS, namespace, [pods]),
+        *_rights("ClusterRole", cluster_name, namespace, [nodes], account=PROMETHEUS),
+        _object("v1", "ConfigMap", PROMETHEUS, namespace) | {"data": config},
+        _workload("Deployment", PROMETHEUS, namespace, pod, replicas=1),
+        _object("v1", "Service", PROMETHEUS, namespace)
+        | {"spec": {"selector": {"app": PROMETHEUS}, "ports": [port]}},
+    ]
+
+
+def gpus(namespace: str, *, image: str) -> list[Document]:
+    """Return the exporter of each node, which reads the pods of APP."""
+    fields = {"NODE_NAME": "spec.nodeName", "POD_NAMESPACE": "metadata.namespace"}
+    container = {
+        "name": EXPORTER,
+        "image": image,
+        "command": [_PYTHON, "-c", _RUN_SCRIPT],
+        "env": [
+            {"name": "APP", "value": APP},
+            *(
+                {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
+                for name, path in fields.items()
+            ),
+        ],
+        "ports": [{"name": "metrics", "containerPort": exporter.PORT}],
+        "securityContext": _RESTRICTED,
+        "volumeMounts": [{"name": "scripts", "mountPath": "/scripts"}],
+    }
+    pod = {
+        "serviceAccountName": EXPORTER,
+        "terminationGracePeriodSeconds": 1,
+        "containers": [container],
+        "volumes": [{"name": "scripts", "configMap": {"name": EXPORTER}}],
+    }
+    rights = [
+        {"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]},
+        {"apiGroups": ["apps"], "resources": ["deployments"], "verbs": ["get"]},
+    ]
+    return [
+        _object("v1", "ServiceAccount", EXPORTER, namespace),
+        *_rights("Role", EXPORTER, namespace, rights),
+        _object("v1", "ConfigMap", EXPORTER, namespace)
+        | {"data": {"exporter.py": Path(exporter.__file__).read_text()}},
+        _workload("DaemonSet", EXPORTER, namespace, pod),
+    ]
+
+
+def app(namespace: str, *, image: str, load: float) -> list[Document]:
+    """Return the Deployment APP with a load, and its HPA, whose target is 20 % of a GPU."""
+    container = {
+        "name": "server",
+        "image": image,
+        "command": [_PYTHON, "-c", _WAIT],
+        "securityContext": _RESTRICTED,
+    }
+    pod = {"terminationGracePeriodSeconds": 5, "containers": [container]}
+    deployment = _workload("Deployment", APP, namespace, pod)
+    deployment["metadata"]["annotations"] = {LOAD: f"{load:g}"}
+    hpa: Document = yaml.safe_load(manifests.hpa(server=False))
+    hpa["metadata"]["namespace"] = namespace
+    return [deployment, hpa]
+
+
+def _scrape_config(namespace: str) -> Document:
+    pods = {"role": "pod", "namespaces": {"names": [namespace]}}
+    token = "/var/run/secrets/kubernetes.io/serviceaccount"
+    of_pod = [
+        {
+            "source_labels": ["__meta_kubernetes_pod_label_app"],
+            "regex": EXPORTER,
+            "action": "keep",
+        },
+        # As the Prometheus operator labels the targets of a PodMonitor.
+        *(
+            {"source_labels": [f"__meta_kubernetes_{source}"], "target_label": label}
+            for source, label in (
+                ("namespace", "namespace"),
+                ("pod_name", "pod"),
+                ("pod_container_name", "container"),
+                ("pod_node_name", "node"),
+            )
+        ),
+    ]
+    return {
+        "global": dict.fromkeys(("scrape_interval", "scrape_timeout"), "1s"),
+        "scrape_configs": [
+            {
+                "job_name": EXPORTER,
+                "kubernetes_sd_configs": [pods],
+                "relabel_configs": of_pod,
+            },
+            {
+                "job_name": "node-exporter",
+                "metrics_path": "/node/metrics",
+                "kubernetes_sd_configs": [pods],
+                "relabel_configs": of_pod,
+            },
+            {
+                "job_name": "cadvisor",
+                "scrape_interval": "5s",
+                "scrape_timeout": "5s",
+                "scheme": "https",
+                "tls_config": {"ca_file": f"{token}/ca.crt"},
+                "bearer_token_file": f"{token}/token",
+                "kubernetes_sd_configs": [{"role": "node"}],
+                # Through the API server: any cluster permits that, and no certificate of a kubelet
+                # has to be trusted.
+                "relabel_configs": [
+                    {"source_labels": ["__meta_kubernetes_node_name"], "target_label": "node"},
+                    {"target_label": "__address__", "replacement": "kubernetes.default.svc:443"},
+                    {
+                        "source_labels": ["__meta_kubernetes_node_name"],
+                        "target_label": "__metrics_path__",
+                        "replacement": "/api/v1/nodes/$1/proxy/metrics/cadvisor",
+                    },
+                ],
+                "metric_relabel_configs": [
+                    {
+                        "source_labels": ["__name__"],
+                        "regex": "container_(cpu_usage_seconds_total|memory_working_set_bytes"
+                        "|cpu_cfs_(throttled_)?periods_total)",
+                        "action": "keep",
+                    }
+                ],
+            },
+        ],
+    }
+
+
+def _object(version: str, kind: str, name: str, namespace: str) -> Document:
+    metadata = {"name": name, "namespace": namespace}
+    return {"apiVersion": version, "kind": kind, "metadata": metadata}
+
+
+def _workload(kind: str, name: str, namespace: str, pod: Document, **spec: object) -> Document:
+    labels = {"app": name}
+    template = {"metadata": {"labels": labels}, "spec": pod | {"enableServiceLinks": False}}
+    return _object("apps/v1", kind, name, namespace) | {
+        "spec": {"selector": {"matchLabels": labels}, "template": template, **spec}
+    }
+
+
+def _rights(
+    kind: str, name: str, namespace: str, rules: list[Document], *, account: str = ""
+) -> list[Document]:
+    """Return a Role or ClusterRole and its binding to a ServiceAccount, by default of its name."""
+    group = "rbac.authorization.k8s.io"
+    role = _object(f"{group}/v1", kind, name, namespace) | {"rules": rules}
+    binding = _object(f"{group}/v1", f"{kind}Binding", name, namespace) | {
+        "roleRef": {"apiGroup": group, "kind": kind, "name": name},
+        "subjects": [{"kind": "ServiceAccount", "name": account or name, "namespace": namespace}],
+    }
+    for each in (role, binding):
+        if kind == "ClusterRole":
+            del each["metadata"]["namespace"]
+    return [role, binding]
