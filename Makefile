@@ -47,7 +47,7 @@ playground: setup ## Watch an HPA follow GPU load, without cluster and GPU (KUBE
 	  $(if $(filter-out file,$(origin LOAD)),--load=$(LOAD))
 
 quick: $(READY) ## Run the tests that start no server and take no seconds
-	$(BIN)/pytest -n 4 -m "not real and not slow" --ignore=tests/walkthroughs $(ARGS)
+	$(BIN)/pytest -n 3 -m "not real and not slow" --ignore=tests/walkthroughs $(ARGS)
 
 # Each file runs in one worker, so that its servers start once. Three workers keep two cores busy
 # while tests wait for servers.

@@ -11,6 +11,7 @@ from tests.vectors import __main__ as command
 from tests.vectors import harness
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", harness.CHECKS)
 def test_cases_are_answered_as_by_the_original(name):
     report = harness.run_file(harness.DATA, f"{name}.json")

@@ -141,6 +141,7 @@ def test_condition_changes_once_and_keeps_when_its_problem_began():
     assert condition.becomes("")
 
 
+@pytest.mark.slow
 async def test_the_longest_stall_of_the_event_loop_is_reported():
     reported: list[float] = []
     task = asyncio.create_task(watch_stalls(reported.append, probe=0.01))

@@ -202,6 +202,7 @@ def test_debug_verbosity_logs_every_message(monkeypatch):
     assert stream.getvalue().count("again") == 100
 
 
+@pytest.mark.slow
 async def test_a_thousand_failed_requests_write_some_tens_of_short_lines(stream):
     handler = LogHandler(stream)
     logger = logging.getLogger("adapter")

@@ -104,6 +104,7 @@ def test_this_repository_is_pinned():
     assert re.search("^ARG BASE=[^@]+@sha256:[0-9a-f]{64}$", dockerfile, re.MULTILINE)
 
 
+@pytest.mark.slow
 def test_actions_are_pinned_by_the_commit_of_their_tag(project, action):
     commit = git(action, "rev-parse", "HEAD")
 
@@ -112,6 +113,7 @@ def test_actions_are_pinned_by_the_commit_of_their_tag(project, action):
     assert (project / pins.WORKFLOWS[-1]).read_text() == WORKFLOW.replace("@v4", f"@{commit} # v4")
 
 
+@pytest.mark.slow
 def test_the_base_image_is_pinned_by_the_digest_of_its_index(project):
     assert pins.main(project) == 0
 
@@ -119,6 +121,7 @@ def test_the_base_image_is_pinned_by_the_digest_of_its_index(project):
     assert (project / pins.DOCKERFILE).read_text() == pinned
 
 
+@pytest.mark.slow
 def test_pins_follow_their_tags(project, action):
     pins.main(project)
     git(action, "commit", "--quiet", "--allow-empty", "--message=two")
@@ -134,6 +137,7 @@ def test_pins_follow_their_tags(project, action):
     assert DIGEST in (project / pins.DOCKERFILE).read_text()
 
 
+@pytest.mark.slow
 def test_without_the_tag_nothing_changes(project, action, capsys):
     git(action, "tag", "--delete", "v4")
 
@@ -144,6 +148,7 @@ def test_without_the_tag_nothing_changes(project, action, capsys):
     assert (project / pins.DOCKERFILE).read_text() == DOCKERFILE
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("break_it", "name"),
     [

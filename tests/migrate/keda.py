@@ -13,7 +13,7 @@ from rules import promql, quantity, syntax
 from rules.template import execution, parser
 from tests.migrate.golden import Run, run_files
 
-DOCUMENT = yaml.safe_load((Path(__file__).parent / "keda-cases.yaml").read_text())
+DOCUMENT = yaml.load((Path(__file__).parent / "keda-cases.yaml").read_bytes(), yaml.CSafeLoader)
 CASES: Mapping[str, Mapping[str, Any]] = {each["id"]: each for each in DOCUMENT["cases"]}
 STAND_INS: Sequence[Mapping[str, str]] = DOCUMENT["stand_ins"]
 SERIES: Sequence[str] = DOCUMENT["series"]

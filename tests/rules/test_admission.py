@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable
 
+import pytest
+
 from rules import admission, limits
 from rules.admission import Admission, Size
 from rules.shares import Claim, Key
@@ -104,6 +106,7 @@ def test_config_maps_that_do_not_load_are_neither_admitted_nor_refused_by_limits
     assert not found.refused
 
 
+@pytest.mark.slow
 def test_what_is_admitted_does_not_depend_on_the_order():
     """2 000 sets of ConfigMaps, each in three orders."""
     generator = random.Random(41)

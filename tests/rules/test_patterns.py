@@ -54,11 +54,13 @@ def test_pattern_that_go_refuses_is_refused_with_the_reason(matches, reason, cap
     assert capfd.readouterr().err == ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("matches", [".{1000}" * 100, r"\pL{1000}"], ids=["any", "letters"])
 def test_large_pattern_that_go_accepts_is_accepted(matches):
     assert not patterns.compile(matches).search("a")
 
 
+@pytest.mark.slow
 def test_memory_for_a_pattern_is_bounded():
     with pytest.raises(PatternError, match="pattern too large"):
         patterns.compile(r"\pL{1000}" * 10)

@@ -27,6 +27,7 @@ def test_a_preset_loads_without_problems_and_has_a_description(name):
     assert presets.describe(name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", presets.names())
 def test_a_preset_has_no_warning_other_than_about_its_selectors(name):
     loaded = ruleset.load([(name, presets.text(name))])

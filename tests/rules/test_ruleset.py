@@ -179,6 +179,7 @@ def test_an_invalid_value_is_reported_once():
     ]
 
 
+@pytest.mark.slow
 def test_the_cost_of_errors_grows_linearly_with_the_number_of_rules():
     few, many = _calls_for_invalid_rules(100), _calls_for_invalid_rules(400)
 
@@ -214,6 +215,7 @@ def test_resource_rules_of_a_file_replace_those_of_a_preset(order):
     assert loaded.resource_rules.window_ns == 120 * 10**9
 
 
+@pytest.mark.slow
 def test_each_pattern_of_the_cluster_has_memory_of_its_own():
     """Two that take 34 of 64 MiB each; those of a team share its limit."""
     rule = "{seriesQuery: up, metricsQuery: m, name: {matches: '\\pL{900}%d'}}"

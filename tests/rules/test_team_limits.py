@@ -29,6 +29,7 @@ def load(*rules: str, limited: Limits = limits.DEFAULT) -> RuleSet:
     return teams.load(ConfigMap(namespace="a", name="n", data=data), label="ns", limits=limited)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EDGES)
 def test_a_limit_refuses_what_is_beyond_it_and_nothing_else(name):
     value, rules = EDGES[name]
@@ -71,6 +72,7 @@ def test_steps_of_a_template_are_limited():
         )
 
 
+@pytest.mark.slow
 def test_patterns_beyond_the_memory_of_a_namespace_are_refused():
     rule = text(pattern=r"\pL{9}")
     one = load(rule).pattern_memory

@@ -104,6 +104,7 @@ def test_whatever_a_template_renders_is_confined(query: str):
     assert text.count('ns="a"') == text.count("{")
 
 
+@pytest.mark.slow
 def test_queries_of_a_team_are_those_that_are_proved_to_stay_in_its_namespace():
     """Real servers answer them in tests/rules/query/test_confined.py."""
     for query in test_confined.queries(300):

@@ -15,6 +15,8 @@ import json
 import re
 import ssl
 import sys
+from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -56,9 +58,6 @@ _PROBE = 'namespace=""'
 """Part of the selector by which the adapter finds out whether `match[]` is supported."""
 LABELLED = "labelled"
 """A series name with 100 000 label names."""
-_LABELS_OF_LABELLED = json.dumps(
-    {"status": "success", "data": ["namespace", "pod", *(f"label_{n}" for n in range(100_000))]}
-)
 _LABEL_BYTES = 900_000
 _LARGE = re.compile(rb'"large": "([0-9]+)"')
 """What stands for the labels of one of the tenant's pods, none of which two pods share."""
@@ -75,15 +74,36 @@ def _samples(namespace: str, pods: int) -> str:
     return ",".join([_SAMPLE, *(sample.replace(POD, f"p{number}") for number in range(pods))])
 
 
-_CROWDS = {CROWD: _samples(CROWD, CROWD_PODS), MANY: _samples(MANY, MANY_PODS)}
+@cache
+def _labels_of_labelled() -> str:
+    names = ["namespace", "pod", *(f"label_{n}" for n in range(100_000))]
+    return json.dumps({"status": "success", "data": names})
+
+
+@cache
+def _crowds() -> Mapping[str, str]:
+    return {CROWD: _samples(CROWD, CROWD_PODS), MANY: _samples(MANY, MANY_PODS)}
+
+
+@cache
+def _large_answer_of_a_team() -> str:
+    return _VECTOR % ",".join(
+        json.dumps(
+            {"metric": _OF_A_TEAM | {"other": f"{number:0100}"}, "value": [1790000000.0, "1"]}
+        )
+        for number in range(70_000)
+    )
+
+
+@cache
+def _large_answer() -> bytes:
+    return (_VECTOR % ",".join([_SAMPLE] * (57 * 2**20 // len(_SAMPLE)))).encode()
+
+
 _TEAM = re.compile(r'namespace="(team-([0-9]+))"')
 _OWN_NAME = re.compile(rf"\b(?:{TEAM_METRIC}|hostile_[a-z0-9_]+|h{{99,}})")
 """Name of a series of a team, in a query or a selector."""
 _OF_A_TEAM = {"namespace": HOSTILE, "pod": "p0"}
-_LARGE_ANSWER_OF_A_TEAM = _VECTOR % ",".join(
-    json.dumps({"metric": _OF_A_TEAM | {"other": f"{number:0100}"}, "value": [1790000000.0, "1"]})
-    for number in range(70_000)
-)
 _FALLBACK = "/apis/external.metrics.k8s.io/v1beta1"
 _FALLBACK_ITEM = {
     "metricName": "jobs",
@@ -91,7 +111,6 @@ _FALLBACK_ITEM = {
     "timestamp": "2026-11-01T00:00:00Z",
     "value": "1",
 }
-_LARGE_ANSWER = (_VECTOR % ",".join([_SAMPLE] * (57 * 2**20 // len(_SAMPLE)))).encode()
 
 
 def _decide(spec: dict[str, Any]) -> dict[str, Any]:
@@ -149,13 +168,13 @@ async def _answer(request: web.Request, received: prometheus.Received) -> web.St
         name = own[0] if own else LABELLED if LABELLED in match else _NAME
         body = json.dumps({"status": "success", "data": [] if _PROBE in match else [name]})
     elif received.path.endswith("/labels") and LABELLED in match:
-        body = _LABELS_OF_LABELLED
+        body = _labels_of_labelled()
     elif received.path.endswith("/labels") and own:
         body = '{"status":"success","data":["namespace","pod"]}'
     elif received.path.endswith("/labels"):
         body = '{"status":"success","data":["exported_namespace","exported_pod","UUID","gpu"]}'
     elif "gpu!=" in query:
-        return web.Response(body=_LARGE_ANSWER, content_type="application/json")
+        return web.Response(body=_large_answer(), content_type="application/json")
     elif query.startswith("group by (__name__)"):
         name = own[0] if own else _NAME
         body = _VECTOR % json.dumps({"metric": {"__name__": name}, "value": [1790000000.0, "1"]})
@@ -163,7 +182,7 @@ async def _answer(request: web.Request, received: prometheus.Received) -> web.St
         await asyncio.sleep(_SLOW_SECONDS)
         body = _VECTOR % ""
     elif hostile.LARGE in query:
-        body = _LARGE_ANSWER_OF_A_TEAM
+        body = _large_answer_of_a_team()
     elif found := _TEAM.search(query):
         sample = {"namespace": found[1], "pod": POD}
         value = [1790000000.0, str(TEAM_VALUE + int(found[2]))]
@@ -171,7 +190,7 @@ async def _answer(request: web.Request, received: prometheus.Received) -> web.St
     elif "label_replace(" in query:
         body = _VECTOR % ""  # which of several labels are in use: nothing is known
     else:
-        body = _VECTOR % next((_CROWDS[each] for each in _CROWDS if each in query), _SAMPLE)
+        body = _VECTOR % next((text for name, text in _crowds().items() if name in query), _SAMPLE)
     return web.Response(text=body, content_type="application/json")
 
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -109,13 +110,19 @@ class Recording:
     """Schemes in which `duty_cycle_current` exists for nodes."""
 
 
+@cache  # several recordings name the same presets
+def _rules(chosen: tuple[str, ...]) -> Sequence[ruleset.CompiledRule]:
+    return ruleset.load([(preset, presets.text(preset)) for preset in chosen]).rules
+
+
 def _recorded(file: Path) -> Recording:
     text = file.read_text()
     title, second, *_ = text.splitlines()
     names = frozenset(re.findall(r"^[\w:]+", text, re.MULTILINE))
     chosen = tuple(second.removeprefix("# presets:").split()) if "# presets:" in second else ()
-    rules = ruleset.load([(preset, presets.text(preset)) for preset in chosen]).rules
-    metrics = frozenset(rule.config.name.as_ for rule in rules if rule.pinned_series in names)
+    metrics = frozenset(
+        rule.config.name.as_ for rule in _rules(chosen) if rule.pinned_series in names
+    )
     labels = generations.node_labels(chosen[0]) if chosen else ()
     nodes = "|".join(GOLDEN["nodes"])
     own = any(re.search(f'[{{,]{label}="({nodes})"', text) for label in labels)

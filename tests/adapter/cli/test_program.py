@@ -59,6 +59,7 @@ def test_help_imports_no_heavy_module(argv: list[str]) -> None:
     assert done.stderr == "\n"
 
 
+@pytest.mark.slow
 def test_commands_that_only_read_import_no_server() -> None:
     """Those that `check` and `test` need to evaluate requests are imported later, or by `test`."""
     names = ("check", "console", "doctor", "explain", "migrate", "presets", "replay")
@@ -106,6 +107,7 @@ def test_a_command_after_flags_is_refused(capsys: pytest.CaptureFixture[str]) ->
     assert "check: a command must be the first argument" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("argv", [["--help"], ["presets", "gpu-node"]])
 @pytest.mark.parametrize("stream", ["stdout", "stderr"])
 def test_output_to_a_closed_pipe_gives_no_traceback(argv: list[str], stream: str) -> None:

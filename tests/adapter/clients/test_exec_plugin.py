@@ -48,6 +48,7 @@ def alive(process: int) -> bool:
         return False
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "last", ["time.sleep(600)", "raise SystemExit(0)"], ids=["it", "only its child"]
 )

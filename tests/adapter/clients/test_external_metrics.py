@@ -51,6 +51,7 @@ async def test_values_keep_labels_time_and_quantity(cluster, other):
     assert request.query == {"labelSelector": "x in (y)"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "body",
     [
@@ -127,6 +128,7 @@ async def test_the_limits_can_be_set(cluster, api):
         await values(other)
 
 
+@pytest.mark.slow
 async def test_a_namespace_has_so_many_requests_in_flight_and_its_others_wait(cluster, api):
     other = ExternalMetrics(api, "keda/metrics", limits=Limits(fallback_requests=3))
     cluster.failures.append(Failure(path=PATH, delay=0.5, times=7))
@@ -140,6 +142,7 @@ async def test_a_namespace_has_so_many_requests_in_flight_and_its_others_wait(cl
     assert len(cluster.requests) == 7
 
 
+@pytest.mark.slow
 async def test_all_namespaces_have_so_many_requests_in_flight_and_the_others_wait(cluster, other):
     cluster.failures.append(Failure(path=PATH, delay=1, times=40))
     tasks = [
@@ -154,6 +157,7 @@ async def test_all_namespaces_have_so_many_requests_in_flight_and_the_others_wai
     assert len(cluster.requests) == 40
 
 
+@pytest.mark.slow
 async def test_who_waits_until_the_deadline_learns_which_limit_it_was(cluster, api):
     other = ExternalMetrics(api, "keda/metrics", limits=Limits(fallback_requests=1))
     cluster.failures.append(Failure(path=PATH, delay=30))

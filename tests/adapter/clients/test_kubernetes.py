@@ -134,6 +134,7 @@ async def test_a_failure_has_the_status_and_the_words_of_the_api_server(cluster,
     assert (caught.value.status, caught.value.refusal) == (status, "not today")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("failure", "error", "message"),
     [
@@ -358,6 +359,7 @@ async def test_post_has_its_own_timeout(cluster, connect):
         await api.post("/x", {}, timeout=0.1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("failure", "retry_after"),
     [

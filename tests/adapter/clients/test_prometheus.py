@@ -664,6 +664,7 @@ async def test_responses_that_together_exceed_the_budget_fail_and_the_others_go_
     assert every.bytes == 0
 
 
+@pytest.mark.slow
 async def test_event_loop_runs_while_a_large_response_is_parsed(serve, session):
     turns = 0
 

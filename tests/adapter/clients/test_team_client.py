@@ -144,6 +144,7 @@ def test_a_query_that_prometheus_stopped_counts_for_its_namespace_alone():
     assert of_others == ("QueryTimedOut", 5.0)
 
 
+@pytest.mark.slow
 def test_a_prometheus_that_is_down_gets_one_request_a_second_from_all_namespaces():
     async def run():
         client = await simulated(lambda _: 0.0)
@@ -293,6 +294,7 @@ async def test_a_listing_of_a_team_returns_a_thousand_names_at_most(large, sessi
     assert await count(client.for_team(team("a")), "many") == 1_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("more", [0, 1])
 async def test_a_response_to_a_team_has_four_mebibytes_at_most(serve, session, more):
     body = vector(4 << 20, more)

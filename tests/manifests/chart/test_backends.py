@@ -34,6 +34,7 @@ def test_each_backend_has_an_example():
     assert len(EXAMPLES) == len(URLS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "url"), tuple(zip(EXAMPLES, URLS, strict=True)), ids=EXAMPLES)
 def test_the_arguments_are_valid_and_the_files_are_mounted(name, url):
     values = EXAMPLES[name]

@@ -211,6 +211,7 @@ def test_an_error_has_the_position_and_the_path_of_its_key(text, error):
     assert error in message
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("before", "after", "error"),
     [

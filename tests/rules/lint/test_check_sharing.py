@@ -92,6 +92,7 @@ def test_a_query_of_resource_rules_has_a_note_with_its_obstacle():
     assert ": resourceRules.cpu.nodeQuery: scope alone: `topk` may depend on the series" in nodes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", presets.names())
 def test_every_rule_of_a_preset_is_of_cluster_scope(name):
     """The preset prometheus-adapter has the default rules of the original's Helm chart."""

@@ -166,6 +166,7 @@ def test_no_query_of_a_namespace_reads_another_one(servers: Any) -> None:
     assert told > QUERIES / 2
 
 
+@pytest.mark.slow
 def test_a_confined_query_stays_as_it_is() -> None:
     for query in queries(QUERIES):
         text = confine(query, LABEL, "a")

@@ -51,6 +51,7 @@ def every_rule():
     return [rule for each in [*loaded, ruleset.load([("r", RULES)])] for rule in each.all]
 
 
+@pytest.mark.slow
 def test_the_rules_of_all_presets_are_read_as_they_are():
     for rule in every_rule():
         external = rule.section == "externalRules"

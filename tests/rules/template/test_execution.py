@@ -119,6 +119,7 @@ LIMITS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("source", "message"), LIMITS.values(), ids=LIMITS)
 def test_a_rendering_is_limited(source, message):
     assert message in failure(source)

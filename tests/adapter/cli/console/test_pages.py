@@ -361,6 +361,7 @@ async def test_metrics_are_listed_with_their_kinds(world: World, start: Start) -
     assert found.splitlines() == ["1 metric", "jobs  external"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("address", "path"),
     [

@@ -86,6 +86,7 @@ def test_an_idle_engine_is_as_empty_as_a_real_one() -> None:
     assert (engine.waiting, engine.running, engine.cache_use) == (0, 0, 0)
 
 
+@pytest.mark.slow
 def test_arrivals_below_the_capacity_never_wait_long_and_above_it_pile_up_to_a_bound() -> None:
     model = Model()
     below, above = Engine(model), Engine(model)

@@ -273,6 +273,7 @@ def test_no_header_adds_to_the_rights_of_the_token(send, path, headers, method):
 # Arbitrary bytes
 
 
+@pytest.mark.slow
 @given(st.binary(max_size=200))
 def test_random_bytes_are_not_authorized(send, data):
     assert 200 not in statuses_of(send(data))
@@ -293,6 +294,7 @@ lines = st.sampled_from(
 )
 
 
+@pytest.mark.slow
 @given(
     lines=st.lists(lines, max_size=14),
     end=st.sampled_from([b"\r\n", b"\n", b"\r"]),

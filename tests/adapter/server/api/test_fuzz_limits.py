@@ -87,6 +87,7 @@ SELECTOR_UNITS = [
 ]
 
 
+@pytest.mark.slow
 @given(
     target=st.sampled_from(
         [f"{PODS}/*/requests", f"{PODS}//requests", f"{PODS}/a/requests", QUEUE]

@@ -123,6 +123,7 @@ async def parts():
     await parts.evaluation.close()
 
 
+@pytest.mark.slow
 async def test_answers_are_of_one_generation_while_rules_are_replaced(parts):
     replies: dict[str, set[tuple[int, str]]] = {}
     done = asyncio.Event()

@@ -11,6 +11,7 @@ import itertools
 import math
 
 import hypothesis
+import pytest
 
 from adapter.errors import ApiError
 from adapter.server.api import discovery, groups
@@ -176,6 +177,7 @@ def targets():
     return short + math.prod(sizes), at
 
 
+@pytest.mark.slow
 def test_what_is_read_is_what_was_reviewed():
     total, at = targets()
     assert total > 1_000_000

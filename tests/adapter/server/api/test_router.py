@@ -173,6 +173,7 @@ async def test_named_cluster_scoped_objects_are_authorized_at_cluster_scope(path
     assert namespaces == [namespace]
 
 
+@pytest.mark.slow
 async def test_a_body_does_not_count_towards_the_head(port):
     got = await wired.send(
         port,
@@ -184,6 +185,7 @@ async def test_a_body_does_not_count_towards_the_head(port):
     assert got.rest == b""
 
 
+@pytest.mark.slow
 async def test_the_head_limit_applies_to_the_second_request_too():
     async with wired.listening(wired.build_router(), head_seconds=0.5) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -199,6 +201,7 @@ async def test_the_head_limit_applies_to_the_second_request_too():
         await writer.wait_closed()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", ["*", "adapter:443"])
 @pytest.mark.parametrize("headers", [{}, {"Expect": "more"}])
 async def test_a_target_without_a_path_is_an_unknown_path(port, target, headers):

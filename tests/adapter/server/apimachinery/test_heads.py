@@ -168,6 +168,7 @@ LARGE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("target", "headers"), LARGE.values(), ids=LARGE)
 def test_a_remembered_head_takes_no_more_memory_than_is_counted(target, headers):
     raw = f"GET {target} HTTP/1.1\r\nHost: a\r\n{headers}\r\n".encode()
@@ -190,6 +191,7 @@ def test_a_remembered_head_takes_no_more_memory_than_is_counted(target, headers)
     assert taken / count <= head.size
 
 
+@pytest.mark.slow
 def test_the_least_recently_used_heads_are_forgotten():
     heads = Heads()
     first = parse_and_remember(heads, Message("/0", HEADERS))

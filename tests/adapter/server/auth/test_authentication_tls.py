@@ -102,6 +102,7 @@ async def fetch(session, headers=None):
 REFUSED = "refused"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("chain", "headers", "outcome"),
     [

@@ -141,6 +141,7 @@ BAD_TIMEOUT = "timeout=soon"
 DENIED = {"allowed": False}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("target", "method", "headers", "review", "limit", "status", "text"),
     [
@@ -326,6 +327,7 @@ async def start_waiting(cluster, port, *targets, headers=None, path=kubernetes.A
     return tasks
 
 
+@pytest.mark.slow
 async def test_a_request_that_waits_for_a_review_takes_no_place_of_an_allowed_one(api, cluster):
     async with wired.listening(build_router(api, max_read_only=1)) as port:
         [waiting] = await start_waiting(cluster, port, "/version?timeout=1s")
@@ -334,6 +336,7 @@ async def test_a_request_that_waits_for_a_review_takes_no_place_of_an_allowed_on
         assert (await waiting).status == 504
 
 
+@pytest.mark.slow
 async def test_cached_decisions_are_answered_while_anonymous_callers_wait(api, cluster):
     cluster.decide = lambda spec: {"allowed": path_of(spec) == "/version"}
     waiting = WaitingForReview(unidentified=3, identified=0)
@@ -402,6 +405,7 @@ async def test_a_404_has_no_causes_if_too_many_requests_wait(api, cluster):
 # Logs
 
 
+@pytest.mark.slow
 async def test_no_log_contains_a_token(port, cluster, caplog):
     caplog.set_level(logging.DEBUG)
     failures: tuple[dict[str, Any], ...] = (
@@ -533,6 +537,7 @@ async def test_a_review_that_failed_starts_again_with_the_next_answer(reading, c
     await until(third)
 
 
+@pytest.mark.slow
 async def test_reviews_that_no_request_waits_for_are_limited(reading, cluster, monkeypatch):
     monkeypatch.setattr(filters, "_MAX_REVIEWS", 1)
     cluster.tokens["joe"] = token("joe")

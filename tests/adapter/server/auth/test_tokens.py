@@ -207,6 +207,7 @@ async def test_a_failed_review_rejects_the_token_and_is_not_cached(
     assert await reviews.user(SECRET) == USER
 
 
+@pytest.mark.slow
 async def test_retryable_errors_are_retried(cluster, token_reviews):
     cluster.tokens[SECRET] = JANE
     cluster.fail("/apis/authentication", status=500)
@@ -215,6 +216,7 @@ async def test_retryable_errors_are_retried(cluster, token_reviews):
     assert len(cluster.requests) == 2
 
 
+@pytest.mark.slow
 async def test_the_timeout_covers_all_attempts(cluster, token_reviews, monkeypatch):
     assert tokens.TIMEOUT == 10.0
     monkeypatch.setattr(tokens, "TIMEOUT", 0.7)

@@ -168,6 +168,7 @@ async def test_an_invalid_key_keeps_its_previous_value(cluster, api, caplog, key
     assert "the previous value stays" in caplog.text
 
 
+@pytest.mark.slow
 async def test_outages_of_the_api_server_keep_the_settings(cluster, api, caplog):
     cluster.put(*kubernetes.TRUST, data=DATA)
     source = TrustSource(api)

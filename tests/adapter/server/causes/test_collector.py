@@ -315,6 +315,7 @@ async def test_causes_that_are_usual_at_the_start_give_no_warning_until_they_las
     assert [record.levelname for record in caplog.records] == ["DEBUG", "WARNING"]
 
 
+@pytest.mark.slow
 async def test_a_bounded_number_of_subjects_is_tracked(metrics, caplog):
     for number in range(8193):
         metrics.log_causes(str(number), [cause(Reason.NO_RULE)])

@@ -142,6 +142,7 @@ async def test_diagnoses_are_limited_in_rate_and_the_last_ones_stay_in_use(backe
     assert len(backend.queries) - sent <= 15  # one token was left
 
 
+@pytest.mark.slow
 async def test_queries_that_hang_are_given_up(backend, monkeypatch):
     monkeypatch.setattr(evidence, "_TIMEOUT", 0.01)
     backend.answering.clear()

@@ -9,6 +9,7 @@ import tracemalloc
 from collections.abc import Mapping
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
@@ -126,6 +127,7 @@ def test_the_same_objects_are_admitted_in_whatever_order_they_came(
     assert set(filled(*items).values()) == {"/".join(key) for key in expected}
 
 
+@pytest.mark.slow
 def test_what_is_beyond_takes_little_memory() -> None:
     def memory(number: int) -> int:
         tracemalloc.start()

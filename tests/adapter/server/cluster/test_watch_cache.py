@@ -20,6 +20,7 @@ from tools.waiting import until
 POD_PATH = "/api/v1/pods"
 
 
+@pytest.mark.slow
 @BY_SELECTOR
 async def test_names_come_from_the_watch_cache(
     bed, cluster, resource, namespace, selector, expected
@@ -54,6 +55,7 @@ async def test_one_watch_of_metadata_follows_the_whole_cluster(bed, cluster, met
     await bed.until_names(("web-1", "web-2", "web-3"))
 
 
+@pytest.mark.slow
 async def test_each_request_is_a_list_until_the_watch_is_accepted(bed, cluster):
     cluster.fail(POD_PATH, delay=0.5, watch=True)
     assert await bed.names() == ("web-1", "web-2")
@@ -269,6 +271,7 @@ async def test_last_state_is_served_while_the_watch_is_broken(bed, cluster, capl
     assert caplog.text.count("pods: watched") == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("status", [403, 404, 405])
 @pytest.mark.parametrize("watch_only", [True, False])
 async def test_kind_that_cannot_be_watched_is_listed(bed, cluster, status, watch_only, caplog):

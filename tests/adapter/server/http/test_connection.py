@@ -212,6 +212,7 @@ async def test_a_client_that_is_gone_gets_no_answers():
     assert answered == after < 5000
 
 
+@pytest.mark.slow
 async def test_trailers_and_bodies_take_no_memory():
     async def slow(request):
         await asyncio.sleep(1)
@@ -278,6 +279,7 @@ async def test_other_requests_come_between_two_large_heads(monkeypatch):
     assert len(set(parsed)) == len(parsed) == len(streams)
 
 
+@pytest.mark.slow
 async def test_a_closed_connection_is_freed_without_the_garbage_collector():
     created = weakref.WeakSet()
 

@@ -167,12 +167,14 @@ async def test_a_client_without_a_handshake_is_disconnected():
         writer.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("partial", [b"", b"GET /healthz HTTP/1.1\r\nHo"])
 async def test_a_client_that_sends_no_complete_head_is_disconnected(partial):
     async with listening(after_handshake=0.2) as (port, _):
         assert await exchange(port, partial) == b""
 
 
+@pytest.mark.slow
 async def test_a_trickling_head_does_not_extend_the_limit():
     async with listening(after_handshake=0.3) as (port, _), connected(port) as (reader, writer):
         with contextlib.suppress(ConnectionError, ssl.SSLError):
@@ -220,6 +222,7 @@ class Paused(asyncio.Protocol):
         self.received += len(data)
 
 
+@pytest.mark.slow
 async def test_shutdown_waits_until_a_response_is_received():
     answered = asyncio.Event()
 
@@ -313,6 +316,7 @@ def no_collector():
     gc.enable()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("tls_of_asyncio")
 async def test_a_stalled_handshake_is_closed_for_a_newer_one_and_freed(no_collector):
     async with listening(max_pending=1) as (port, _):
@@ -325,6 +329,7 @@ async def test_a_stalled_handshake_is_closed_for_a_newer_one_and_freed(no_collec
                 await until(lambda: tls_protocols() == before)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("tls_of_asyncio")
 async def test_a_broken_handshake_is_freed(no_collector):
     async with listening() as (port, _):
@@ -442,6 +447,7 @@ async def test_a_new_connection_is_closed_when_all_others_are_busy():
 # Requests that wait, and responses that are not read
 
 
+@pytest.mark.slow
 async def test_heads_that_arrive_during_a_request_wait_in_the_socket():
     started, finish = asyncio.Event(), asyncio.Event()
     clients, answered, heads = set(), 0, 24
@@ -468,6 +474,7 @@ async def test_heads_that_arrive_during_a_request_wait_in_the_socket():
     assert unsent > 12_000_000  # the buffers of the sockets hold the rest
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reads", [False, True])
 async def test_a_client_that_reads_nothing_of_its_response_is_disconnected(reads, caplog):
     size = 32 << 20

@@ -307,6 +307,7 @@ async def test_unreadable_ca_bundle_changes_nothing(server, tmp_path, bundle):
     assert server.peer is not None
 
 
+@pytest.mark.slow
 async def test_connection_is_garbage_collected_after_it_is_closed(server, tmp_path):
     server.tls.request_client_certs([CLIENT_CA.pem])
     connections = weakref.WeakSet()
