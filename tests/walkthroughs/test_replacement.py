@@ -18,7 +18,7 @@ import pytest
 import yaml
 
 from tools import helm
-from tools.cluster import cluster, server
+from tools.cluster import cluster, hpa, server
 from tools.cluster.server import RESOURCE_METRICS
 from tools.cluster.walkthrough import STEP_TIMEOUT, Walkthrough, echo
 from tools.control_plane.daemon import Daemon, free_ports
@@ -170,16 +170,9 @@ class Installation:
 
 
 def failures(plane: ControlPlane) -> dict[str, int]:
-    """Return how many syncs of each HPA got no metric: the controller writes an event for each."""
+    """Return how many syncs of each HPA got no metric."""
     found = json.loads(plane.kubectl("get", "events", "--output=json"))["items"]
-    return {
-        name: sum(
-            each.get("count") or 1
-            for each in found
-            if each["involvedObject"]["name"] == name and each["reason"].startswith("FailedGet")
-        )
-        for name in METRICS
-    }
+    return {name: hpa.lost_syncs(found, name) for name in METRICS}
 
 
 def write_original(folder: Path) -> Path:

@@ -81,7 +81,8 @@ PROMETHEUS_3 = Module(
     version="v0.316.0",
     sum="h1:f1GRFerhTMKQma+awCoC9T820ecWeGSdF+xAlMHzZzM=",
     package="./cmd/prometheus",
-    tags="remove_all_sd",
+    # Debian's Prometheus 2 has no discovery of pods.
+    tags="remove_all_sd,enable_kubernetes_sd",
 )
 THANOS = Module(
     title="Thanos 0.42.4",
@@ -101,6 +102,15 @@ CORTEX = Module(
     package="./cmd/cortex",
     tags="netgo,slicelabels",
 )
+PROMETHEUS_ADAPTER = Module(
+    title="prometheus-adapter 0.12.0",
+    variable="PROMETHEUS_ADAPTER",
+    path="sigs.k8s.io/prometheus-adapter",
+    version="v0.12.0",
+    sum="h1:e29A6BIwA/NKxPZeuamBMHJsvz0sSUXTb92Obg7RMV4=",
+    package="./cmd/adapter",
+)
+"""The original, which tests replace in a cluster; it is no backend."""
 Program = debian.Program | Module | Folder
 PROGRAMS: tuple[Program, ...] = (
     OLD_VICTORIA_METRICS,

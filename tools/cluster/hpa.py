@@ -123,6 +123,15 @@ def watch(client: Client, name: str) -> Generator[Hpa, None, None]:
         yield last
 
 
+def lost_syncs(events: Iterable[Mapping[str, Any]], name: str) -> int:
+    """Return how many syncs of an HPA got no metric: the controller writes an event for each."""
+    return sum(
+        each.get("count") or 1
+        for each in events
+        if each["involvedObject"]["name"] == name and each["reason"].startswith("FailedGet")
+    )
+
+
 def source_field(spec: Mapping[str, Any]) -> str:
     """Return the field of a metric's spec and status that its type selects, such as "pods"."""
     kind: str = spec["type"]

@@ -17,6 +17,7 @@ from tools.workload import exporter
 APP = manifests.BERT
 EXPORTER = "dcgm-exporter"
 PROMETHEUS = "prometheus"
+PROMETHEUS_IMAGE = "docker.io/prom/prometheus:v3.16.0"
 PROMETHEUS_PORT = 9090
 LOAD = exporter.LOAD
 """Annotation of the Deployment APP: its load in per cent of one GPU."""
@@ -45,7 +46,7 @@ def url(namespace: str) -> str:
     return f"http://{PROMETHEUS}.{namespace}.svc"
 
 
-def prometheus(namespace: str, *, image: str) -> list[Document]:
+def prometheus(namespace: str, *, image: str = PROMETHEUS_IMAGE) -> list[Document]:
     """Return a Prometheus that discovers the exporter and the kubelets; it scrapes each second."""
     container = {
         "name": PROMETHEUS,

@@ -55,7 +55,7 @@ def test_the_page_of_a_node():
 
 def test_the_api_server_accepts_all_objects(control_plane):
     found = [
-        *objects.prometheus("default", image="prometheus"),
+        *objects.prometheus("default"),
         *objects.gpus("default", image="adapter"),
         *objects.app("default", image="adapter", load=15),
     ]
