@@ -116,7 +116,7 @@ class PrometheusConnection:
         flag="header",
     )
     timeout: float = option(
-        "duration", "Maximum duration of a request to Prometheus.", text="30s", value=30.0
+        "duration", "Maximum duration of a request to Prometheus.", text="10s", value=10.0
     )
     """Seconds."""
     token_file: str | None = option(

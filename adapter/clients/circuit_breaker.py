@@ -13,13 +13,15 @@ from adapter import errors
 FAILURES = 5
 """Consecutive failures after which the breaker opens."""
 OPEN = 1.0
-"""Seconds between two probes of an open breaker."""
+"""Seconds before each probe of an open breaker."""
 
 
 class CircuitBreaker:
-    """Opens after five consecutive failures to respond; then one request a second is a probe.
+    """Opens after five consecutive failures to respond, and closes after a response to a probe.
 
-    It also opens for the time that the server asks for by Retry-After, without probes.
+    No request is a probe: one that gets no response takes its whole timeout, and with it a worker
+    of the controller. The breaker also opens for the time that the server asks for by Retry-After,
+    without probes.
 
     Only Unreachable and TimedOut count as failures: any other error is a response, as is the
     QueryTimedOut of one expensive query. `name` is the server's, for the message. `clock` is
@@ -32,9 +34,13 @@ class CircuitBreaker:
         self._failures = 0
         self._last = ""
         """Text of the last failure; the error itself might keep what its response had."""
-        self._next_probe = 0.0
         self._wait_until = 0.0
         self._status = 0
+
+    @property
+    def needs_probe(self) -> bool:
+        """Whether requests fail until a probe succeeds."""
+        return self._failures >= FAILURES
 
     @contextlib.contextmanager
     def request(self, *, slow_is_failure: bool = True) -> Iterator[None]:
@@ -49,14 +55,17 @@ class CircuitBreaker:
                 status=self._status,
                 retry_after=left,
             )
-        if self._failures >= FAILURES:
-            now = self._clock()
-            if now < self._next_probe:
-                raise errors.Unreachable(
-                    f"{self._name} is not queried, because {self._failures} requests failed; it is "
-                    f"probed every {OPEN:g} s. The last failure: {self._last}"
-                )
-            self._next_probe = now + OPEN
+        if self.needs_probe:
+            raise errors.Unreachable(
+                f"{self._name} is not queried, because {self._failures} requests failed; it is "
+                f"probed every {OPEN:g} s. The last failure: {self._last}"
+            )
+        with self.probe(slow_is_failure=slow_is_failure):
+            yield
+
+    @contextlib.contextmanager
+    def probe(self, *, slow_is_failure: bool = True) -> Iterator[None]:
+        """Count the outcome of the request in this context, as `request`, also while open."""
         try:
             yield
         except errors.QueryTimedOut:
@@ -67,7 +76,6 @@ class CircuitBreaker:
                 raise
             self._failures += 1
             self._last = str(error)
-            self._next_probe = self._clock() + OPEN
             raise
         except errors.Overloaded as error:
             self._failures = 0

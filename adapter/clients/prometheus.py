@@ -28,7 +28,7 @@ import yarl
 from adapter import bounds, errors, telemetry
 from adapter.cache import LRUCache
 from adapter.clients import quirks, transport
-from adapter.clients.circuit_breaker import CircuitBreaker
+from adapter.clients.circuit_breaker import OPEN, CircuitBreaker
 from adapter.clients.confinement import Confinement
 from adapter.clients.credentials import Authorization
 from adapter.clients.fair_slots import FairSlots
@@ -77,6 +77,8 @@ _NAMES = "/api/v1/label/__name__/values"
 _RANGE = "/api/v1/query_range"
 _METADATA = "/api/v1/metadata"
 _RUNTIME = "/api/v1/status/runtimeinfo"
+_PROBE, _PROBE_SECONDS = "1", 5.0
+"""A query that costs Prometheus nothing, and the time limit of its response."""
 _STARTS = 4
 """Requests for the start of a process that have room, one after the other, in the timeout."""
 _CHUNK = 16 << 10
@@ -179,11 +181,18 @@ class Prometheus:
         self.reachability = Reachability(source=source, answers=self.replicas.status)
         name = "Prometheus" if source == DEFAULT else f"the source {source}"
         self._breaker = CircuitBreaker(name, clock=monotonic)
+        self._probes: set[asyncio.Task[None]] = set()
+        """The task that probes, if the breaker is open. The clients of all teams share it."""
         self._held = (held or Held()).share()
         self._slots: FairSlots | None = None
         """Of all teams, which have the same limits; None before the first."""
         self._teams: LRUCache[Team, Prometheus] = LRUCache(bounds.TEAMS)
         self._confinement: Confinement | None = None
+
+    def close(self) -> None:
+        """Stop probing."""
+        for task in self._probes:
+            task.cancel()
 
     def for_team(self, team: Team | None) -> Prometheus:
         """Return the client for the rules of `team`: this one without a team.
@@ -240,7 +249,7 @@ class Prometheus:
             "step": f"{step:.3f}",
             "timeout": f"{max(1, int(self._timeout * 1000))}ms",
         }
-        return await self._request("GET", _RANGE, params, self._timeout + _GRACE, RangesReader())
+        return await self._request("GET", _RANGE, params, self.query_seconds, RangesReader())
 
     async def names(self, selector: str, start: float, end: float) -> Listed[tuple[str, ...]]:
         """Return the names of the series that `selector` matches (start, end: Unix seconds).
@@ -307,7 +316,7 @@ class Prometheus:
             params["time"] = f"{self._clock():.3f}"
         most = None if self._confinement is None else self._confinement.limits.team_samples
         reader = QueryResultReader(reduce, most=most)
-        return await self._request(verb, _QUERY, params, self._timeout + _GRACE, reader)
+        return await self._request(verb, _QUERY, params, self.query_seconds, reader)
 
     async def _list(
         self, path: str, selector: str, start: float, end: float, reader: Reader[T]
@@ -318,6 +327,10 @@ class Prometheus:
     async def _request(
         self, verb: Verb, path: str, params: Mapping[str, str], seconds: float, reader: Reader[T]
     ) -> T:
+        if self._breaker.needs_probe and not self._probes:
+            task = asyncio.create_task(self._probe())
+            self._probes.add(task)
+            task.add_done_callback(self._probes.discard)
         # Listings have no limit of time at the server: a slow one is no reason to stop queries.
         slow_is_failure = path == _QUERY
         if (team := self._confinement) is None:
@@ -329,6 +342,19 @@ class Prometheus:
             with self._breaker.request(slow_is_failure=False):
                 result = await self._exchange(verb, path, params, seconds, reader)
         return replace(result, waited=waited)
+
+    async def _probe(self) -> None:
+        """Send a cheap query until Prometheus responds, so that no request has to find out."""
+        params, seconds = {"query": _PROBE}, min(_PROBE_SECONDS, self.query_seconds)
+        while self._breaker.needs_probe:
+            await asyncio.sleep(OPEN)
+            with contextlib.suppress(errors.BackendError), self._breaker.probe():
+                await self._exchange(self._verb, _QUERY, params, seconds, QueryResultReader(None))
+
+    @property
+    def query_seconds(self) -> float:
+        """Seconds within which a query ends: the timeout, and some for Prometheus' own error."""
+        return self._timeout + _GRACE
 
     @property
     def _most_names(self) -> int | None:

@@ -56,7 +56,7 @@ async def connect_prometheus(
         raise errors.StartError(f"{source.where}: {error}") from error
     proxy = credentials.proxy or proxies.proxy_for(connection.url)
     async with Replicas.connected(proxy=proxy, source=name) as replicas:
-        yield Prometheus(
+        client = Prometheus(
             replicas.session,
             connection.url,
             headers=dict(connection.headers),
@@ -71,6 +71,10 @@ async def connect_prometheus(
             replicas=replicas,
             requests=requests,
         )
+        try:
+            yield client
+        finally:
+            client.close()
 
 
 @contextlib.asynccontextmanager

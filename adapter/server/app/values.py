@@ -23,6 +23,8 @@ from rules.document.sources import DEFAULT
 from rules.ruleset import RuleSet
 
 _REPLICAS_INTERVAL = 600.0
+_RESERVE = 1.0
+"""Seconds that a request may wait beyond a query, whose own error says more."""
 
 
 class Values:
@@ -52,6 +54,7 @@ class Values:
             metrics=telemetry.EvaluationMetrics(host.registry),
             freshness=settings.values.query_freshness,
             allow_partial=settings.values.allow_partial_responses,
+            timeout=max(each.query_seconds for each in clients.values()) + _RESERVE,
         )
         host.stop_serving(self.evaluation.close)
         self.collector = CauseCollector(

@@ -32,10 +32,9 @@ log = logging.getLogger(__name__)
 
 _CAUSES_TTL = 5.0
 _LABELS_TTL = 60.0
-_LABELS_TIMEOUT = 2.0
-"""Seconds to wait for Prometheus; causes do without the present labels after that."""
-_SERIES_TIMEOUT = 2.0
-"""Seconds to wait for the better causes of all rules without series together."""
+_TIMEOUT = 2.0
+"""Seconds to wait for Prometheus: for the present labels of series, and the better causes of all
+rules without series, together. Causes do without them after that."""
 _Metric = tuple[RuleSet, str, GroupResource | None]
 _MAX_CACHED_NAME = 1000
 """Characters; a client must not fill the cache with long names."""
@@ -121,6 +120,7 @@ class CauseCollector:
     ) -> tuple[Finding, ...]:
         # One call for metrics that are missing at the same time: the first call loads all presets.
         await self._presets.run(None, lambda: asyncio.to_thread(suggestions.preset_metrics))
+        deadline = asyncio.get_running_loop().time() + _TIMEOUT
         unlabelled = missing.series_without_label(inventory, metric, resource) if resource else ()
         labels = await asyncio.gather(
             *(self.labels(rule, series.name) for rule, series in unlabelled)
@@ -132,11 +132,11 @@ class CauseCollector:
         causes = missing.of_metric(inventory, metric, resource, by_series)
         found: list[tuple[Finding, ...]] = [(cause,) for cause in causes]
         try:
-            async with asyncio.timeout(_SERIES_TIMEOUT):
+            async with asyncio.timeout_at(deadline):
                 for place, cause in enumerate(causes):
                     found[place] = await self._with_series(cause, inventory.ruleset)
         except TimeoutError:
-            log.info("the causes of %s took longer than %g s", printable(metric), _SERIES_TIMEOUT)
+            log.info("the causes of %s took too long", printable(metric))
         return tuple(itertools.chain.from_iterable(found))
 
     async def _with_series(self, cause: Finding, ruleset: RuleSet) -> tuple[Finding, ...]:
@@ -152,7 +152,7 @@ class CauseCollector:
 
     async def _find_labels(self, rule: CompiledRule, series: str) -> frozenset[str]:
         try:
-            async with asyncio.timeout(_LABELS_TIMEOUT):
+            async with asyncio.timeout(_TIMEOUT):
                 return await self._query_labels(rule, series)
         except (errors.BackendError, RulesError, TimeoutError) as error:
             log.info("cannot query the labels of series %s: %r", series, error)

@@ -38,7 +38,7 @@ _TTL = 30.0
 _EXPORTERS_TTL = 300.0
 """A detection takes two or three dozen queries."""
 _TIMEOUT = 2.0
-"""Seconds for all queries of one diagnosis."""
+"""Seconds for all queries of one diagnosis; and as many for the detection."""
 _AT_ONCE = 2
 _PER_SECOND, _BURST = 5.0, 20
 """Diagnoses, each of about ten queries; others do without, so that Prometheus is not flooded. Those
@@ -166,7 +166,7 @@ class Probes:
 
     async def _of_values(self, question: questions.ExaminedStep, timeout: float) -> Evidence:
         queries = questions.of_values(question)
-        results, error = await self._run(question.rule, queries, timeout)
+        results, error = await self._run(question.rule, queries, _in(timeout))
         return Evidence(
             question=question, queries=queries, results=results, at=self._now(), error=error
         )
@@ -174,10 +174,10 @@ class Probes:
     async def _of_no_value(
         self, question: questions.ExaminedStep, presets: frozenset[str]
     ) -> Evidence:
-        queries = questions.queries(question)
-        first, error = await self._run(question.rule, queries)
+        queries, deadline = questions.queries(question), _in(_TIMEOUT)
+        first, error = await self._run(question.rule, queries, deadline)
         further = questions.further(question, first)
-        second, _ = await self._run(question.rule, further)
+        second, _ = await self._run(question.rule, further, deadline)
         results, now = {**first, **second}, self._now()
         others = tuple[Finding, ...]()
         if "every" in results and not results["every"] and not ended.is_down(results):
@@ -193,8 +193,8 @@ class Probes:
 
     async def _find_ended(self, rule: CompiledRule, presets: frozenset[str]) -> _Found:
         selector = promql.in_expression(rule.config.series_query)
-        queries = {**ended.series(selector), **ended.native(rule)}
-        results, _ = await self._run(rule, queries)
+        queries, deadline = {**ended.series(selector), **ended.native(rule)}, _in(_TIMEOUT)
+        results, _ = await self._run(rule, queries, deadline)
         cause = ended.of_rule(rule, results, self._now())
         past = () if cause is None else (cause,)
         others = await self._other_exporters(rule, presets)
@@ -203,9 +203,9 @@ class Probes:
         return _Found(causes, tuple(evidence.lines(queries, results)))
 
     async def _run(
-        self, rule: CompiledRule, queries: Mapping[str, str], timeout: float = _TIMEOUT
+        self, rule: CompiledRule, queries: Mapping[str, str], deadline: float
     ) -> tuple[Results, str]:
-        """Return the results of those queries that succeed in time, by key.
+        """Return the results of those queries that succeed until `deadline` (loop time), by key.
 
         With them, why that of the key `answer` failed, or that its response is partial. Where
         nothing is scraped on purpose, nothing follows from having no targets.
@@ -228,14 +228,14 @@ class Probes:
                 results["histograms"] = (Sample({}, result.histograms, 0.0),)
 
         try:
-            async with asyncio.timeout(timeout):
+            async with asyncio.timeout_at(deadline):
                 await gather_or_cancel(
                     run(key, text)
                     for key, text in queries.items()
                     if self._scrapes or key != "scraped"
                 )
         except TimeoutError:
-            log.info("the queries for the cause took longer than %g s", timeout)
+            log.info("the queries for the cause took too long")
         return results, problems.get("answer", "Prometheus did not answer in time")
 
     async def _other_exporters(
@@ -260,6 +260,10 @@ class Probes:
             log.info("the exporters cannot be detected: %r", error)
             return ()
         return report.exporters
+
+
+def _in(seconds: float) -> float:
+    return asyncio.get_running_loop().time() + seconds
 
 
 def _rules(key: _Subject) -> tuple[CompiledRule, ...]:

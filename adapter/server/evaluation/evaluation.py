@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Callable, Collection, Container, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
@@ -72,10 +73,11 @@ class _Rows:
 class Evaluation:
     """Evaluates plans on the clients of the sources that rules name.
 
-    Deadlines are times of the running event loop; `clock` returns Unix seconds. `sharing` returns
-    which objects one query of a rule may cover. `allow_partial` is for rules that do not set
-    `allowPartialResponse`. Methods raise BackendError subclasses, Partial among them, and PlanError
-    if a query cannot be rendered.
+    Deadlines are times of the running event loop; `clock` returns Unix seconds. A request ends
+    after `timeout` seconds at the latest: the waits for a shared query and for a slot, the query,
+    and those that follow it share them. `sharing` returns which objects one query of a rule may
+    cover. `allow_partial` is for rules that do not set `allowPartialResponse`. Methods raise
+    BackendError subclasses, Partial among them, and PlanError if a query cannot be rendered.
     """
 
     def __init__(
@@ -85,12 +87,14 @@ class Evaluation:
         metrics: telemetry.EvaluationMetrics,
         freshness: float | None = None,
         allow_partial: bool = False,
+        timeout: float = math.inf,
         sharing: Callable[[Source, LabelBinding], Sharing] = scope.sharing,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._queries = QueriesBySource(clients, clock=clock)
         self._freshness = freshness
         self._allow_partial = allow_partial
+        self._timeout = timeout
         self._metrics = metrics
         self._sharing = sharing
         self._scopes: LRUCache[_Steps, Scope] = LRUCache(bounds.SCOPES)
@@ -158,10 +162,11 @@ class Evaluation:
         requested = plan.namespace, plan.names
         snapshot = shared.lookup(requested)
         if snapshot is None:
+            deadline = self._earlier(deadline)
             snapshot = await shared.evaluate(plan, deadline=deadline)
         evaluated = snapshot.answers.get(requested)
         if evaluated is None:
-            evaluated = await self._answer(plan, shared, snapshot, deadline)
+            evaluated = await self._answer(plan, shared, snapshot, self._earlier(deadline))
         if (loss := self._loss(evaluated, plan.steps, serve_partial=serve_partial)) is not None:
             raise loss
         return evaluated
@@ -182,6 +187,7 @@ class Evaluation:
         known = [each for each in present if each is not None]
         if len(known) == len(plans):
             return tuple(map(self._usages, plans, known))
+        deadline = self._earlier(deadline)
         return tuple(
             await gather_or_cancel(
                 self._usages_of(plan, each, snapshot, deadline)
@@ -231,7 +237,7 @@ class Evaluation:
             counts.shared.inc()
         else:
             error_ttl = min(ERROR_TTL, freshness_of((plan.step,), self._freshness))
-            async with until(deadline):
+            async with until(self._earlier(deadline)):
                 rows = await self._rows.find(
                     key, lambda: self._evaluate_rows(plan), error_ttl=error_ttl
                 )
@@ -245,6 +251,11 @@ class Evaluation:
         if not demoted:
             return passes("requests share their queries")
         return degraded(f"{', '.join(demoted)}: queried separately for each request, see the log")
+
+    def _earlier(self, deadline: float | None) -> float:
+        """Return when a request that waits from now on ends."""
+        latest = _now() + self._timeout
+        return latest if deadline is None else min(deadline, latest)
 
     def _shared_query(self, plan: Plan) -> SharedQuery:
         scope = self._scope(plan.steps)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import math
+import os
 import re
+import signal
 import sys
 import time
 
@@ -16,7 +19,7 @@ import pytest
 from aiohttp import web
 
 from adapter import errors, telemetry
-from adapter.clients import held, prometheus
+from adapter.clients import circuit_breaker, held, prometheus
 from adapter.clients.prometheus import Prometheus
 from rules.findings import State
 from tools.fakes import prometheus as fakes
@@ -824,3 +827,30 @@ async def test_a_dead_source_is_probed_once_a_second(unused_tcp_port, session):
 
     with pytest.raises(errors.Unreachable, match="the source down is not queried, because 5"):
         await client.names("up", 0, 1)
+
+
+async def test_no_request_waits_for_a_prometheus_that_stands_still(real_servers, tmp_path, session):
+    with real.run(tmp_path) as server:
+        client = Prometheus(session, server.url, timeout=0.1)
+        queries = (client.query("up") for _ in range(circuit_breaker.FAILURES))
+        os.kill(server.pid, signal.SIGSTOP)
+        await asyncio.to_thread(os.waitpid, server.pid, os.WUNTRACED)
+        try:
+            first = await asyncio.gather(*queries, return_exceptions=True)
+            later = await asyncio.gather(
+                *(client.query("up") for _ in range(50)), return_exceptions=True
+            )
+        finally:
+            os.kill(server.pid, signal.SIGCONT)
+        await until(lambda: answers(client))
+        client.close()
+
+    assert {type(each) for each in first} == {errors.TimedOut}
+    assert all("is not queried" in str(error) for error in later)
+
+
+async def answers(client: Prometheus) -> bool:
+    with contextlib.suppress(errors.Unreachable):
+        await client.query("up")
+        return True
+    return False

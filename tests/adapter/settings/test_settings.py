@@ -47,7 +47,7 @@ def test_defaults_are_those_of_the_original():
         ("relist", "interval"): 600.0,
         ("prometheus", "url"): "https://localhost",
         ("prometheus", "verb"): "GET",
-        ("prometheus", "timeout"): 30.0,
+        ("prometheus", "timeout"): 10.0,
         ("cluster", "discovery_interval"): 600.0,
         ("cluster", "qps"): 5.0,
         ("cluster", "burst"): 10,

@@ -58,7 +58,7 @@ def test_every_key_is_parsed():
     assert (plain.verb, plain.headers, plain.timeout, plain.auth_in_cluster) == (
         "GET",
         (),
-        30,
+        10,
         True,
     )
     assert (plain.username_file, plain.password_file) == ("/user", "/word")

@@ -184,7 +184,7 @@ async def test_better_causes_of_all_rules_together_take_a_limited_time(
     async def hang(_):
         await asyncio.Event().wait()
 
-    monkeypatch.setattr(collector, "_SERIES_TIMEOUT", 0.05)
+    monkeypatch.setattr(collector, "_TIMEOUT", 0.05)
     second = RULES.replace("rules:", "").replace('gpu_util{gpu!=""}', "other_util")
     relist.ruleset = world.load(RULES + second)
     relist.listings = [world.listing()] * 2

@@ -11,9 +11,10 @@ from adapter import errors
 from adapter.clients.prometheus_result import QueryResult
 from adapter.server.causes import evidence
 from adapter.server.causes.evidence import Probes
+from rules.causes import questions
 from rules.causes.reasons import Reason
 from rules.ruleset import Team
-from tests import world
+from tests import virtual_time, world
 
 RULES = """
 rules:
@@ -68,6 +69,20 @@ async def test_equal_requests_share_a_few_queries_for_thirty_seconds(backend):
     now = 31.0
     await found.of_plan(asked)
     assert len(backend.queries) == 2 * once
+
+
+def test_the_queries_that_follow_others_share_their_two_seconds(backend):
+    async def slow(text):
+        backend.queries.append(text)
+        await asyncio.sleep(1.5)
+        return QueryResult(kind="vector", samples=())
+
+    async def ended():
+        await Probes(lambda _: slow, backend.detection).of_plan(planned("a"))
+        return asyncio.get_running_loop().time()
+
+    assert virtual_time.run(ended()) == 2.0
+    assert len(backend.queries) > len(questions.queries(questions.questions(planned("a"))[0]))
 
 
 async def test_at_most_two_diagnoses_run_at_a_time(backend):

@@ -6,13 +6,17 @@ import asyncio
 from collections.abc import Coroutine
 
 import pytest
+from prometheus_client import CollectorRegistry
 
+from adapter import errors
 from adapter.clients.prometheus_result import QueryResult, Reduce
+from adapter.server.evaluation.evaluation import Evaluation
 from adapter.server.evaluation.queries import Queries, QueriesBySource
+from adapter.telemetry import EvaluationMetrics
 from rules.document.sources import DEFAULT
 from rules.query.aggregate import Sample
 from tests import virtual_time
-from tests.adapter.server.evaluation.support import vector
+from tests.adapter.server.evaluation.support import pods, vector
 
 SECONDS = {"slow": 30.0, "fast": 1.0}
 
@@ -31,6 +35,14 @@ class Client:
         self.running -= 1
         sample = Sample(labels={"query": f"{self.name} {promql}".strip()}, value=1.0, time=now())
         return vector([sample], reduce)
+
+
+class Hanging(Client):
+    """Raises after eleven seconds, as the client of a Prometheus that does not respond."""
+
+    async def query(self, promql: str, reduce: Reduce | None = None) -> QueryResult:
+        await asyncio.sleep(11.0)
+        raise errors.TimedOut("no complete response")
 
 
 def now() -> float:
@@ -66,6 +78,25 @@ def test_queries_at_a_time_are_limited_and_some_slots_are_reserved_for_merged_ev
 
     assert virtual_time.run(most(False)) == 12
     assert virtual_time.run(most(True)) == 16
+
+
+def test_requests_that_wait_for_a_slot_end_no_later_than_those_that_have_one():
+    async def ended() -> list[float]:
+        evaluation = Evaluation(
+            {DEFAULT: Hanging()},
+            metrics=EvaluationMetrics(CollectorRegistry()),
+            freshness=0.0,
+            timeout=12.0,
+        )
+
+        async def request(number: int) -> float:
+            with pytest.raises(errors.TimedOut):
+                await evaluation.values(pods(f"p{number}"), deadline=60.0)
+            return now()
+
+        return await asyncio.gather(*map(request, range(100)))
+
+    assert virtual_time.run(ended()) == [11.0] * 12 + [12.0] * 88
 
 
 def test_each_source_has_slots_of_its_own():
