@@ -14,7 +14,7 @@ READY := .venv/.ready
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run quick test check fix lint types layers lock pin vectors lines attack backends bench react image dist \
-  control-plane playground model-server walkthroughs
+  control-plane playground cluster model-server walkthroughs
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -45,6 +45,9 @@ run: setup ## Serve a simulated GPU fleet on https://127.0.0.1:6443 until Ctrl-C
 playground: setup ## Watch an HPA follow GPU load, without cluster and GPU (KUBERNETES= GENERATION= LOAD= NODES=)
 	@exec $(BIN)/python -m tools.playground --generation=$(GENERATION) --nodes=$(NODES) \
 	  $(if $(filter-out file,$(origin LOAD)),--load=$(LOAD))
+
+cluster: setup ## Run a real Kubernetes cluster of one node until Ctrl-C; needs root and Debian (KUBERNETES=)
+	@exec $(BIN)/python -m tools.node
 
 quick: $(READY) ## Run the tests that start no server and take no seconds
 	$(BIN)/pytest -n 3 -m "not real and not slow" --ignore=tests/walkthroughs $(ARGS)

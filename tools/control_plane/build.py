@@ -15,7 +15,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from adapter.cli.local_prometheus import binary, debian
@@ -52,13 +52,8 @@ def ensure_programs(environ: Mapping[str, str] = os.environ) -> Programs:
     what to install.
     """
     version = _wanted_version(environ)
-    paths = {name: _existing(name, version, environ) for name in go_modules.PROGRAMS}
-    if missing := [name for name, path in paths.items() if path is None]:
-        task = f"building {', '.join(missing)} {version} (5 to 8 minutes on two cores)"
-        targets = {name: go_modules.package(name) for name in missing}
-        _build(targets, version, environ, task)
-    apiserver, controller_manager, kubectl = (
-        path or _cache_folder(version, environ) / name for name, path in paths.items()
+    apiserver, controller_manager, kubectl = _ensure(
+        go_modules.PROGRAMS, version, environ, "5 to 8 minutes"
     )
     return Programs(
         version=version,
@@ -68,6 +63,16 @@ def ensure_programs(environ: Mapping[str, str] = os.environ) -> Programs:
         controller_manager=controller_manager,
         kubectl=kubectl,
     )
+
+
+def ensure_node_programs(
+    version: str, environ: Mapping[str, str] = os.environ
+) -> tuple[Path, Path, Path]:
+    """Return kubelet, kube-proxy and kube-scheduler, as `ensure_programs` does."""
+    kubelet, proxy, scheduler = _ensure(
+        go_modules.NODE_PROGRAMS, version, environ, "1 to 2 minutes"
+    )
+    return kubelet, proxy, scheduler
 
 
 def ensure_reader(version: str, environ: Mapping[str, str] = os.environ) -> Path:
@@ -83,6 +88,18 @@ def ensure_reader(version: str, environ: Mapping[str, str] = os.environ) -> Path
         task = f"building the Go client for Kubernetes {version} (half a minute on two cores)"
         _build({path.name: str(source)}, version, environ, task)
     return path
+
+
+def _ensure(
+    names: Sequence[str], version: str, environ: Mapping[str, str], duration: str
+) -> list[Path]:
+    """Return the programs of Kubernetes; build the missing ones, which takes `duration`."""
+    paths = {name: _existing(name, version, environ) for name in names}
+    if missing := [name for name, path in paths.items() if path is None]:
+        task = f"building {', '.join(missing)} {version} ({duration} on two cores)"
+        targets = {name: go_modules.package(name) for name in missing}
+        _build(targets, version, environ, task)
+    return [path or _cache_folder(version, environ) / name for name, path in paths.items()]
 
 
 def _wanted_version(environ: Mapping[str, str]) -> str:

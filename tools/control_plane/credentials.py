@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
+from collections.abc import Sequence
 from pathlib import Path
 
 from cryptography.x509.oid import ExtendedKeyUsageOID
@@ -31,11 +32,14 @@ class Credentials:
     """Issues the front proxy's client certificate."""
 
     @classmethod
-    def create(cls, folder: Path) -> Credentials:
-        """Issue all certificates and write them into `folder`, which must not exist."""
+    def create(cls, folder: Path, *addresses: str) -> Credentials:
+        """Issue all certificates and write them into `folder`, which must not exist.
+
+        `addresses` are those at which the API server listens besides the loopback address.
+        """
         credentials = cls(folder=folder, cluster_ca=_ca("kubernetes"), proxy_ca=_ca("front-proxy"))
         folder.mkdir(parents=True)
-        for name, holder in credentials._files().items():
+        for name, holder in credentials._files(addresses).items():
             (folder / f"{name}.crt").write_bytes(holder.pem)
             (folder / f"{name}.key").write_bytes(holder.bundle.key_pem)
         return credentials
@@ -48,11 +52,12 @@ class Credentials:
         """Issue a client certificate for a user."""
         return _client(name, self.cluster_ca, groups)
 
-    def _files(self) -> dict[str, Holder]:
+    def _files(self, addresses: Sequence[str]) -> dict[str, Holder]:
         return {
             "cluster-ca": self.cluster_ca,
             "proxy-ca": self.proxy_ca,
             "front-proxy": _client(FRONT_PROXY, self.proxy_ca, ()),
+            "kubelet-client": self.user("kube-apiserver-kubelet-client", "system:masters"),
             "service-accounts": Holder("service-accounts", now=_now()),
             "serving": Holder(
                 "kube-apiserver",
@@ -61,7 +66,7 @@ class Credentials:
                 now=_now(),
                 until=_YEAR,
                 dns=("localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"),
-                addresses=("127.0.0.1", "10.0.0.1"),
+                addresses=("127.0.0.1", "10.0.0.1", *addresses),
             ),
         }
 

@@ -1,4 +1,4 @@
-"""Command lines of a control plane that listens on the loopback address only.
+"""Command lines of a control plane, which listens on the loopback address unless it has a node.
 
 https://kubernetes.io/docs/reference/command-line-tools-reference/
 """
@@ -38,20 +38,20 @@ def etcd(programs: Programs, ports: Ports, data: Path) -> Command:
     ]
 
 
-def apiserver(programs: Programs, ports: Ports, files: Credentials) -> Command:
+def apiserver(
+    programs: Programs, ports: Ports, files: Credentials, node: str | None = None
+) -> Command:
     """Return the command line of kube-apiserver: RBAC, and the aggregation layer as in kubeadm.
 
-    From 1.33 on, the front proxy also sends the UID of the user.
+    From 1.33 on, the front proxy also sends the UID of the user. `node` is the address of a node
+    that runs pods; the API server then listens on it, too.
     """
     uid = ["--requestheader-uid-headers=X-Remote-Uid"] if _minor(programs) >= 33 else []
     return [
         programs.apiserver,
         f"--etcd-servers=http://127.0.0.1:{ports.etcd}",
-        "--bind-address=127.0.0.1",
+        *(_with_node(files, node) if node else _WITHOUT_NODE),
         f"--secure-port={ports.apiserver}",
-        # Endpoints must not contain a loopback address, so none is published for the API server.
-        "--advertise-address=192.0.2.1",
-        "--endpoint-reconciler-type=none",
         "--service-cluster-ip-range=10.0.0.0/24",
         "--authorization-mode=Node,RBAC",
         f"--tls-cert-file={files.file('serving.crt')}",
@@ -72,12 +72,37 @@ def apiserver(programs: Programs, ports: Ports, files: Credentials) -> Command:
     ]
 
 
+_WITHOUT_NODE: Command = [
+    "--bind-address=127.0.0.1",
+    # Endpoints must not contain a loopback address, so none is published for the API server.
+    "--advertise-address=192.0.2.1",
+    "--endpoint-reconciler-type=none",
+]
+
+
+def _with_node(files: Credentials, node: str) -> Command:
+    return [
+        "--bind-address=0.0.0.0",
+        f"--advertise-address={node}",
+        "--allow-privileged=true",
+        "--enable-admission-plugins=NodeRestriction",
+        f"--kubelet-client-certificate={files.file('kubelet-client.crt')}",
+        f"--kubelet-client-key={files.file('kubelet-client.key')}",
+        "--kubelet-preferred-address-types=InternalIP",
+    ]
+
+
 def controller_manager(
-    programs: Programs, ports: Ports, files: Credentials, kubeconfig: Path
+    programs: Programs,
+    ports: Ports,
+    files: Credentials,
+    kubeconfig: Path,
+    node: str | None = None,
 ) -> Command:
     """Return the command line of kube-controller-manager, which syncs HPAs every two seconds.
 
-    The node controllers are off: nobody renews the leases of the nodes, so they would evict pods.
+    Without a node that has a kubelet, the node controllers are off: nobody renews the leases of
+    the nodes, so they would evict pods.
     """
     return [
         programs.controller_manager,
@@ -89,7 +114,7 @@ def controller_manager(
         f"--service-account-private-key-file={files.file('service-accounts.key')}",
         # As in kubeadm: each controller runs with the rights of its own ServiceAccount.
         "--use-service-account-credentials=true",
-        "--controllers=*,-node-lifecycle-controller,-node-ipam-controller",
+        *([] if node else ["--controllers=*,-node-lifecycle-controller,-node-ipam-controller"]),
         "--leader-elect=false",
         "--horizontal-pod-autoscaler-sync-period=2s",
         # At the default rate, the requests for forty ServiceAccount tokens take four seconds.

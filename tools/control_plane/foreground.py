@@ -1,4 +1,4 @@
-"""Signals and errors of the programs that run in the foreground until Ctrl-C."""
+"""Signals, errors and progress of the programs that run in the foreground until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -6,11 +6,23 @@ import contextlib
 import functools
 import signal
 import sys
+import time
 from collections.abc import Iterator
 
 from adapter.cli.local_prometheus.debian import NoProgramError
 
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class Steps:
+    """Prints what is started next, with the seconds since the start."""
+
+    def __init__(self) -> None:
+        self._started = time.monotonic()
+
+    def __call__(self, text: str) -> None:
+        """Print a line."""
+        print(f"{time.monotonic() - self._started:6.1f} s  {text}", flush=True)
 
 
 @contextlib.contextmanager

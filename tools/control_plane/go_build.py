@@ -49,7 +49,7 @@ def build(
     """
     require_go(f"{', '.join(targets)}", title, otherwise, environ)
     into.mkdir(parents=True, exist_ok=True)
-    with _exclusive(into.with_name(f"{into.name}.lock"), title):
+    with exclusive(into.with_name(f"{into.name}.lock"), title):
         missing = {name: each for name, each in targets.items() if not (into / name).exists()}
         if not missing:
             return
@@ -73,12 +73,13 @@ def require_go(names: str, title: str, otherwise: str, environ: Mapping[str, str
 
 
 @contextlib.contextmanager
-def _exclusive(lock: Path, what: str) -> Iterator[None]:
+def exclusive(lock: Path, what: str) -> Iterator[None]:
+    """Hold the lock of a file; print a line if another process has it."""
     with lock.open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            _print(f"waiting for another process that builds {what}")
+            progress(f"waiting for another process that builds {what}")
             fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
@@ -100,7 +101,7 @@ def _go_build(
         # An interrupted Go leaves its temporary files behind; here they are deleted.
         "GOTMPDIR": str(scratch),
     }
-    _print(task)
+    progress(task)
     started = time.monotonic()
     packages: list[str] = []
     # In its own session, so that a signal also reaches the compilers that Go starts.
@@ -118,7 +119,7 @@ def _go_build(
             reader.start()
             while not _exited(process, _PROGRESS_SECONDS):
                 elapsed = _duration(time.monotonic() - started)
-                _print(f"{task} ... {elapsed}, {len(packages)} packages")
+                progress(f"{task} ... {elapsed}, {len(packages)} packages")
             reader.join()
         except BaseException:
             # On SIGINT Go waits for its compilers, so nothing writes into the folder any more
@@ -131,7 +132,7 @@ def _go_build(
             f"`go build` failed in {source}:\n{''.join(packages[-20:])}"
             f"check that Go can download the modules, or {otherwise}"
         )
-    _print(f"{task}: done in {_duration(time.monotonic() - started)}")
+    progress(f"{task}: done in {_duration(time.monotonic() - started)}")
 
 
 def _exited(process: subprocess.Popen[str], timeout: float) -> bool:
@@ -147,5 +148,6 @@ def _duration(seconds: float) -> str:
     return f"{minutes}m{rest:02d}s" if minutes else f"{rest}s"
 
 
-def _print(text: str) -> None:
+def progress(text: str) -> None:
+    """Print a line on stderr."""
     print(text, file=sys.stderr, flush=True)

@@ -18,6 +18,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 PROGRAMS = ("kube-apiserver", "kube-controller-manager", "kubectl")
+"""Programs of a control plane."""
+NODE_PROGRAMS = ("kubelet", "kube-proxy", "kube-scheduler")
+"""Programs that a control plane needs to run pods."""
 
 
 def folder(version: str) -> Path:
@@ -55,7 +58,7 @@ def _go_mod(version: str) -> str:
             f"go {go}",
             f"require k8s.io/kubernetes v{version}",
             _block("replace", (f"{path} => {path} v0.{minor}" for path in staging)),
-            _block("tool", map(package, PROGRAMS)) + "\n",
+            _block("tool", map(package, (*PROGRAMS, *NODE_PROGRAMS))) + "\n",
         )
     )
 

@@ -3,8 +3,9 @@
     with plane.running(folder, build.ensure_programs()) as control_plane:
         control_plane.kubectl("create", "namespace", "team-a")
 
-RBAC and the aggregation layer are on, and the front proxy has its own CA. There is no pod network:
-the API server reaches an aggregated server through a Service of type ExternalName for `localhost`.
+RBAC and the aggregation layer are on, and the front proxy has its own CA. Without a node (see
+`tools.node`) there is no pod network: the API server reaches an aggregated server through a Service
+of type ExternalName for `localhost`.
 """
 
 from __future__ import annotations
@@ -26,13 +27,17 @@ from tools.real.prometheus import status, wait_for
 
 
 class ControlPlane:
-    """Processes, credentials and clients of a control plane. `folder` holds its logs and files."""
+    """Processes, credentials and clients of a control plane. `folder` holds its logs and files.
 
-    def __init__(self, folder: Path, programs: build.Programs) -> None:
+    `node` is the address of a node that runs pods, if there is one.
+    """
+
+    def __init__(self, folder: Path, programs: build.Programs, *, node: str | None = None) -> None:
         self.folder = folder
         self.programs = programs
-        self.credentials = Credentials.create(folder / "credentials")
+        self.credentials = Credentials.create(folder / "credentials", *([node] if node else []))
         ports = flags.Ports(*free_ports(4))
+        self.port = ports.apiserver
         self.url = f"https://127.0.0.1:{ports.apiserver}"
         self._client_numbers = itertools.count()
         self.admin = self.client(holder=self.credentials.user("admin", "system:masters"))
@@ -50,12 +55,12 @@ class ControlPlane:
         )
         self.apiserver = daemon(
             "kube-apiserver",
-            flags.apiserver(programs, ports, self.credentials),
+            flags.apiserver(programs, ports, self.credentials, node),
             self.admin.ready,
         )
         self.controller_manager = daemon(
             "kube-controller-manager",
-            flags.controller_manager(programs, ports, self.credentials, manager_kubeconfig),
+            flags.controller_manager(programs, ports, self.credentials, manager_kubeconfig, node),
             lambda: self.admin.exists("/api/v1/namespaces/default/serviceaccounts/default"),
         )
 

@@ -25,6 +25,7 @@ from tools.cluster.cluster import Cluster
 from tools.control_plane import build, foreground, plane
 from tools.control_plane.build import Programs
 from tools.control_plane.daemon import Daemon
+from tools.control_plane.foreground import Steps
 from tools.control_plane.plane import ControlPlane
 from tools.playground import manifests, screen
 from tools.playground.observer import Observer
@@ -105,18 +106,9 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-class Steps:
-    """Prints what is started next, with the seconds since the start."""
-
-    def __init__(self) -> None:
-        self._started = time.monotonic()
-
-    def __call__(self, text: str) -> None:
-        """Print a line."""
-        print(f"{time.monotonic() - self._started:6.1f} s  {text}", flush=True)
-
-
-def _run(args: argparse.Namespace, programs: Programs, folder: Path, step: Steps) -> None:
+def _run(
+    args: argparse.Namespace, programs: Programs, folder: Path, step: foreground.Steps
+) -> None:
     generation = generations()[args.generation]
     with contextlib.ExitStack() as stack:
         try:

@@ -53,6 +53,14 @@ def builds(environ: dict[str, str]) -> list[str]:
     return [" ".join(re.findall(r"cmd/(\S+)", line)) for line in lines]
 
 
+def test_programs_of_a_node_are_built_apart_from_the_control_plane(environ):
+    build.ensure_programs(environ)
+    paths = build.ensure_node_programs("1.36.3", environ)
+
+    assert builds(environ) == [" ".join(NAMES), " ".join(go_modules.NODE_PROGRAMS)]
+    assert [each.name for each in paths] == [*go_modules.NODE_PROGRAMS]
+
+
 def test_missing_programs_are_built_once(environ, tmp_path, capfd):
     first = build.ensure_programs(environ)
 
@@ -172,10 +180,11 @@ def test_module_files_are_generated_from_the_go_mod_of_kubernetes(tmp_path, monk
     go_modules.write("1.40.2", into)
 
     assert (into / "go.sum").exists()
+    tools = (*NAMES, *go_modules.NODE_PROGRAMS)
     assert (into / "go.mod").read_text().split("\n\n") == [
         "module gpu-metrics-adapter/tools/control_plane",
         "go 1.24.0",
         "require k8s.io/kubernetes v1.40.2",
         "replace (\n\tk8s.io/api => k8s.io/api v0.40.2\n)",
-        "\n\t".join(("tool (", *(f"k8s.io/kubernetes/cmd/{name}" for name in NAMES))) + "\n)\n",
+        "\n\t".join(("tool (", *(f"k8s.io/kubernetes/cmd/{name}" for name in tools))) + "\n)\n",
     ]
