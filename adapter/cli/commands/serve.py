@@ -1,12 +1,14 @@
 """`serve`: runs the server until SIGTERM or SIGINT.
 
-The server's modules take seconds to import, so they are imported after the flags are parsed.
+The server's modules take seconds to import, so they are imported after the flags are parsed and
+the port is bound.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
+import socket
 import sys
 from collections.abc import Sequence
 
@@ -49,9 +51,20 @@ def log_unraisable(event: sys.UnraisableHookArgs) -> None:
 
 
 def _run(parsed: settings.Settings) -> int:
+    from adapter import errors
+    from adapter.server.app import binding
+
+    try:
+        with binding.bind(parsed.serving) as bound:
+            return _serve(parsed, bound)
+    except errors.StartError as error:
+        print(error, file=sys.stderr)
+        return 1
+
+
+def _serve(parsed: settings.Settings, bound: socket.socket) -> int:
     import uvloop
 
-    from adapter import errors
     from adapter.cli.commands import shutdown
     from adapter.server.app import reload, server
     from rules.errors import ConfigError
@@ -64,13 +77,15 @@ def _run(parsed: settings.Settings) -> int:
     async def serve() -> None:
         async with contextlib.AsyncExitStack() as stack:
             stop = stack.enter_context(shutdown.stopping())
-            if await shutdown.run_until(stop, stack.enter_async_context(server.running(parsed))):
+            if await shutdown.run_until(
+                stop, stack.enter_async_context(server.running(parsed, bound))
+            ):
                 await stop.wait()
 
     try:
         loop_factory = uvloop.new_event_loop if parsed.serving.event_loop == "uvloop" else None
         shutdown.run(serve(), loop_factory=loop_factory)
-    except (ConfigError, errors.StartError) as error:
+    except ConfigError as error:
         print(error, file=sys.stderr)
         return 1
     return 0

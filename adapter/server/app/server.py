@@ -9,10 +9,11 @@ import asyncio
 import contextlib
 import gc
 import logging
+import socket
 import ssl
 from collections.abc import AsyncIterator, Callable
 
-from adapter import errors, telemetry
+from adapter import telemetry
 from adapter.background import collect_garbage, watch_stalls
 from adapter.server.api import groups as api_groups
 from adapter.server.api import health, router
@@ -23,7 +24,7 @@ from adapter.server.api.groups.backend import Backend
 from adapter.server.api.openapi import OpenApi
 from adapter.server.api.outcomes import Outcomes
 from adapter.server.apimachinery.heads import Heads
-from adapter.server.app import autoscaling, cluster, fallback, reload, security, teams
+from adapter.server.app import autoscaling, binding, cluster, fallback, reload, security, teams
 from adapter.server.app.host import Host
 from adapter.server.app.security import Security
 from adapter.server.app.values import Values
@@ -36,10 +37,11 @@ log = logging.getLogger(__name__)
 
 
 @contextlib.asynccontextmanager
-async def running(settings: Settings) -> AsyncIterator[str]:
+async def running(settings: Settings, bound: socket.socket | None = None) -> AsyncIterator[str]:
     """Run a server with `settings` and yield its URL. It listens, but may not be ready.
 
-    Raises ConfigError for invalid rules, and StartError for everything else that prevents a start.
+    `bound` is the socket of `binding`, if the port was bound before this module was loaded. Raises
+    ConfigError for invalid rules, and StartError for everything else that prevents a start.
     """
     for notice in settings.notices:
         log.warning("%s", notice)
@@ -66,7 +68,7 @@ async def running(settings: Settings) -> AsyncIterator[str]:
         autoscaling.start(host, watched, outcomes, backend)
         closing = asyncio.Event()
         handler = _api(host, backend, discovery, outcomes, secured, closing)
-        url = _listen(host, handler, secured.context)
+        url = _listen(host, handler, secured.context, bound or binding.bind(settings.serving))
         await host.enter_serving(_draining(closing, settings.serving.shutdown_delay))
         secured.on_listening()
         log.info("serving on %s", url)
@@ -134,22 +136,15 @@ def _check_not_closing(closing: asyncio.Event) -> None:
         raise RuntimeError("process is shutting down")
 
 
-def _listen(host: Host, handler: Serve, context: ssl.SSLContext) -> str:
-    """Listen, and return the server's URL. Raises StartError."""
+def _listen(host: Host, handler: Serve, context: ssl.SSLContext, bound: socket.socket) -> str:
+    """Accept connections, and return the server's URL."""
     serving = host.settings.serving
     listener = server.Listener(
         handler,
         serving.bind_address,
         serving.port,
         ssl_context=context,
-        reuse_port=serving.permit_port_sharing,
     )
-    try:
-        listener.start()
-    except OSError as error:
-        raise errors.StartError(
-            f"cannot listen on {serving.bind_address}:{serving.port}: {error.strerror}; "
-            "use --secure-port for another port"
-        ) from error
+    listener.start(bound)
     host.stop_serving(listener.close)
     return listener.url

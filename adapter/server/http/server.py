@@ -18,6 +18,7 @@ import ssl
 from asyncio import sslproto
 
 from adapter.background import Pace, gather_or_cancel
+from adapter.server.http import listening
 from adapter.server.http.connection import (
     CLOSE_SECONDS,
     DEFAULT_TIMEOUT,
@@ -40,16 +41,9 @@ MAX_HEADS = 64 << 20
 """Bytes of all request heads that are not complete, or large and not answered. Parsed, a head takes
 twice its bytes, and up to five times if it has characters beyond the BMP."""
 
-_BACKLOG = 128
-"""Connections that the kernel holds until they are accepted. In a flood, clients beyond them repeat
-their SYN after a second. With 512 or more, its stalled handshakes displace other clients."""
 _ACCEPTED = 8
 """Connections accepted per iteration of the event loop. With one, a burst of some hundred clients
 fills the backlog, and others repeat their SYN, too."""
-_RECEIVE_BUFFER = 16 << 10
-"""Bytes of SO_RCVBUF, which the kernel doubles; so many a read takes at most. OpenSSL and uvloop
-keep buffers for the largest read until the connection ends: with 32 KiB, 1 MB of a header left
-250 KiB, with 16 KiB 190. The head of an HPA controller has 2 KiB."""
 _REJECTIONS = 60.0
 """Seconds between log lines about rejected client certificates."""
 _RETRY_SECONDS = 1.0
@@ -123,16 +117,14 @@ class Listener:
         """The port; if 0 was requested, the one that was assigned."""
         return int(self._listener.getsockname()[1]) if self._listener else self._port
 
-    def start(self) -> None:
-        """Listen. Raises OSError if the address is not available."""
-        self._listener = socket.create_server(
-            (self._host, self._port),
-            family=socket.AF_INET6 if ":" in self._host else socket.AF_INET,
-            backlog=_BACKLOG,
-            reuse_port=self._reuse_port,
+    def start(self, bound: socket.socket | None = None) -> None:
+        """Accept connections from `bound`, which listens on the address, or from a new socket.
+
+        Raises OSError if the address is not available.
+        """
+        self._listener = bound or listening.listen(
+            self._host, self._port, reuse_port=self._reuse_port
         )
-        self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER)
-        self._listener.setblocking(False)
         return_freed_buffers()
         self._listen()
 

@@ -9,6 +9,7 @@ import shutil
 import signal
 import socket
 import ssl
+import subprocess
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -303,6 +304,23 @@ def test_serve_reports_a_port_in_use(tmp_path: Path, capsys: pytest.CaptureFixtu
         assert program.main(arguments) == 1
 
     assert f"cannot listen on 127.0.0.1:{port}" in capsys.readouterr().err
+
+
+def test_serve_listens_before_it_loads_the_server() -> None:
+    code = """
+import socket, sys
+from adapter.cli import program
+
+def listen(*_, **__):
+    print("adapter.server.app.server" in sys.modules)
+    raise OSError(1, "stop here")
+
+socket.create_server = listen
+program.main(["--objects=none", "--preset=gpu-dcgm"])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+
+    assert done.stdout == "False\n", done.stderr
 
 
 def test_serve_with_an_unusable_ca_file_does_not_suggest_another_flag(
