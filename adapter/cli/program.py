@@ -10,7 +10,6 @@ import os
 import sys
 from collections.abc import Sequence
 
-from adapter import settings
 from adapter.cli import commands
 
 _CLOSED_PIPE, _INTERRUPTED = 141, 130
@@ -44,7 +43,8 @@ def _run(arguments: list[str]) -> int:
     if name and not name.startswith("-") and not name.endswith("/adapter"):
         near = difflib.get_close_matches(name, commands.SUMMARIES, n=1)
         hint = f"; did you mean {near[0]}?" if near else ""
-        print(f"{name}: unknown command{hint}\n{commands.SEE_HELP}", file=sys.stderr)
+        see = "`gpu-metrics-adapter --help` lists the commands"
+        print(f"{name}: unknown command{hint}\n{see}", file=sys.stderr)
         return 2
     return commands.run("serve", arguments)
 
@@ -54,5 +54,5 @@ def _help() -> str:
     return (
         "Usage: gpu-metrics-adapter [COMMAND] [FLAGS]\n\n"
         f"Commands, each with its own --help:\n{summaries}\n\n"
-        f"Flags of serve:\n\n{settings.usage()}"
+        "Without COMMAND, the flags are those of serve."
     )

@@ -19,10 +19,10 @@ from rules.findings import Finding
 class UsageError(Exception):
     """Invalid command line; `problems` has a finding for each mistake, about an argument.
 
-    `command` is the name of the subcommand, empty for the server.
+    `command` is the name of the subcommand.
     """
 
-    def __init__(self, problems: Sequence[Finding], *, command: str = "") -> None:
+    def __init__(self, problems: Sequence[Finding], *, command: str = "serve") -> None:
         self.problems = tuple(problems)
         self.command = command
         super().__init__("\n".join(each.sentence for each in self.problems))

@@ -15,6 +15,9 @@ from rules.selectors import selectors
 S = TypeVar("S", bound=str)
 T = TypeVar("T")
 
+MAX_PERIOD = 31 * 86_400.0
+_MIN_PERIOD = 60.0
+
 
 def _switch(text: str) -> bool:
     if text in ("1", "t", "T", "true", "TRUE", "True"):
@@ -42,11 +45,23 @@ def _label_selector(text: str) -> str:
     return text
 
 
+def _period(text: str) -> float:
+    try:
+        seconds = quantity.prometheus_duration(text) / 1e9
+    except DurationError as error:
+        raise ValueError(f"must be a duration such as 7d or 12h: {error}") from error
+    if not _MIN_PERIOD <= seconds <= MAX_PERIOD:
+        raise ValueError("must be from 1m to 31d")
+    return seconds
+
+
 STRING = FlagType(name="string", parse=str)
 FILE: FlagType[str | None] = FlagType(name="file", parse=lambda text: text or None)
 SWITCH = FlagType(name="", parse=_switch)
 NUMBER = FlagType(name="number", parse=_number)
 LABEL_SELECTOR = FlagType(name="selector", parse=_label_selector)
+PERIOD = FlagType(name="duration", parse=_period)
+"""How much of the past, in seconds, as Prometheus writes it: `7d`."""
 
 
 def integer(minimum: float = -math.inf, maximum: float = math.inf) -> FlagType[int]:

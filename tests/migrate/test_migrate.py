@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from adapter.cli import program
-from adapter.cli.commands import migrate
+from adapter.cli.commands import migration
 from rules.hpa.reading import ApiReply
 from rules.migration import chart
 from tests.migrate.golden import FOLDER, RELEASES, SCALED, SOURCES, inputs, run, run_files
@@ -385,7 +385,7 @@ def test_a_cluster_is_read_with_the_config_maps_of_the_adapters():
         "/api/v1/namespaces/monitoring/configmaps/rules": CONFIG_MAP,
         "/apis/keda.sh/v1alpha1/scaledobjects": ApiReply(status=404, message="none"),
     }
-    steps = migrate.documents_of_cluster()
+    steps = migration.documents_of_cluster()
     asked = [next(steps)]
     try:
         while True:

@@ -1,7 +1,8 @@
 """Subcommands of the program, one module each.
 
-Each module has `main(argv)`, which returns the exit code, and raises UsageError and HelpRequested
-of `adapter.settings`. Modules are imported only when their command runs, so that --help stays fast.
+Each module of a command has its command line, and `main(argv)`, which returns the exit code, and
+raises UsageError and HelpRequested of `adapter.settings`. So that --help stays fast, a module is
+imported only when its command runs, and what does the work is imported after the flags are parsed.
 """
 
 from __future__ import annotations
@@ -30,8 +31,6 @@ SUMMARIES = {
 }
 """Names of the commands, which are also the names of their modules."""
 
-SEE_HELP = "`gpu-metrics-adapter --help` lists commands and flags"
-
 
 def run(name: str, argv: Sequence[str]) -> int:
     """Run the command `name` with the arguments after its name; return the exit code."""
@@ -52,7 +51,7 @@ def run(name: str, argv: Sequence[str]) -> int:
         return 0
     except settings.UsageError as error:
         see = f"`gpu-metrics-adapter {error.command} --help` explains the command line"
-        print(f"{error}\n{see if error.command else SEE_HELP}", file=sys.stderr)
+        print(f"{error}\n{see}", file=sys.stderr)
         return 2
     return code
 

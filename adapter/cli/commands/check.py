@@ -2,23 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-import sys
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from adapter import settings
-from adapter.cli.commands import check_inputs, without_log
 from adapter.settings.flag import FlagGroup, flag
 from adapter.settings.flag_types import SWITCH
-from rules import ruleset
-from rules.errors import ConfigError
-from rules.findings import Finding, State
-from rules.lint import check, check_hpas, check_sharing
-from rules.quoting import counted, escaped
-from rules.ruleset import RuleSet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +37,7 @@ return and how long their queries take. Exit code 1 also if Prometheus cannot be
 {settings.flag_help(_Options, settings.RulesSettings, settings.PrometheusSettings)}"""
 
 
-_COMMAND = settings.CommandSpec(
+COMMAND = settings.CommandSpec(
     name="check",
     help=_HELP,
     groups=(_Options, settings.RulesSettings, settings.PrometheusSettings),
@@ -58,59 +47,11 @@ _COMMAND = settings.CommandSpec(
 
 def main(argv: Sequence[str]) -> int:
     """Return 0 if the server would start with the files, else 1. Raises UsageError."""
-    line = _COMMAND.parse(argv)
+    line = COMMAND.parse(argv)
     options, flags, prometheus = line.groups
-    report = partial(_report, strict=options.strict)
     if not flags.sources:
-        raise _COMMAND.error("FILE", "is missing")
-    try:
-        inputs = check_inputs.read(flags.sources)
-    except ConfigError as error:
-        return report(error.problems)
-    for note in inputs.notes:
-        print(escaped(note))
-    try:
-        loaded = ruleset.compile(inputs.parsed)
-    except ConfigError as error:
-        return report((*inputs.problems, *error.problems))
-    notes = check_sharing.notes(loaded)
-    problems = (
-        *inputs.problems,
-        *loaded.problems,
-        *check.warnings(loaded, inputs.targets),
-        *check_hpas.unproduced(inputs.targets, loaded),
-        *notes,
-    )
-    if not any(flag.name == "prometheus-url" for flag in line.given):
-        return report(problems)
-    return _report_live(loaded, prometheus, problems, report)
+        raise COMMAND.error("FILE", "is missing")
+    from adapter.cli.commands import check_files
 
-
-def _report_live(
-    loaded: RuleSet,
-    prometheus: settings.PrometheusSettings,
-    problems: Sequence[Finding],
-    report: Callable[[Sequence[Finding]], int],
-) -> int:
-    from adapter import errors
-    from adapter.cli.commands import check_live
-
-    try:
-        with without_log():
-            lines, found = asyncio.run(check_live.report(loaded, prometheus))
-    except (errors.BackendError, errors.StartError) as error:
-        print(f"Prometheus cannot be queried: {escaped(str(error))}", file=sys.stderr)
-        report(problems)
-        return 1
-    for line in lines:
-        print(escaped(line, keep="\n"))
-    return report((*problems, *found))
-
-
-def _report(problems: Sequence[Finding], *, strict: bool) -> int:
-    for problem in problems:
-        print(problem)
-    number = Counter(problem.state for problem in problems)
-    errors, warnings = number[State.FAILURE], number[State.WARNING]
-    print(f"{counted(errors, 'error')}, {counted(warnings, 'warning')}")
-    return 1 if errors or (strict and warnings) else 0
+    live = any(flag.name == "prometheus-url" for flag in line.given)
+    return check_files.run(flags.sources, prometheus if live else None, strict=options.strict)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 import sys
-import webbrowser
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from adapter import errors, settings
-from adapter.cli.commands import doctor, shutdown, without_log
+from adapter.cli.commands import doctor, without_log
 from adapter.settings.flag import FlagGroup, flag
 from adapter.settings.flag_types import STRING, SWITCH, integer
 from rules.findings import Finding
@@ -65,6 +63,8 @@ def main(argv: Sequence[str]) -> int:
     """Return 0 after a signal, 1 if the console cannot start. Raises UsageError, HelpRequested."""
     line, prometheus = doctor.parse(_COMMAND, argv)
     options, installation, _ = line.groups
+    from adapter.cli.commands import shutdown
+
     try:
         with without_log():
             shutdown.run(_run(options, installation, prometheus))
@@ -84,8 +84,12 @@ async def _run(
     installation: doctor.Installation,
     prometheus: settings.PrometheusSettings | None,
 ) -> None:
-    from adapter.cli.console import reader, server  # noqa: PLC0415 - the image does not have jinja2
-    from adapter.cli.doctor import client  # noqa: PLC0415 - --help must not import the clients
+    import asyncio
+    import webbrowser
+
+    from adapter.cli.commands import shutdown
+    from adapter.cli.console import reader, server
+    from adapter.cli.doctor import client
 
     cluster = reader.ShownInstallation(
         kubeconfig=installation.kubeconfig or client.kubeconfig_path(),

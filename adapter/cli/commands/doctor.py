@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -83,6 +82,8 @@ def parse(
 def _run(
     installation: Installation, form: str, prometheus: settings.PrometheusSettings | None
 ) -> int:
+    import asyncio
+
     from adapter.cli.doctor import checks, client, report
 
     with without_log():

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from adapter import settings
-from adapter.cli.doctor import autoscaler
-from adapter.cli.doctor.client import connected
 from adapter.settings.cluster import kubeconfig_of_user
 from adapter.settings.flag import FlagGroup, flag
 from adapter.settings.flag_types import STRING, choice
-from rules.causes import explanation_text
-from rules.errors import UnreadableError
 
 _VALUES, _NO_VALUE, _CANNOT_TELL = 0, 1, 2
 _OUTCOMES = {"values": _VALUES, "noValue": _NO_VALUE}
@@ -81,6 +75,11 @@ def main(argv: Sequence[str]) -> int:
     if not all(parts) or not (len(parts) == 2 if where == _HPA else len(parts) <= 3):
         wanted = "NAMESPACE/NAME" if where == _HPA else "NAMESPACE/RESOURCE/NAME"
         raise _COMMAND.error(text, f"expected {wanted}")
+    import asyncio
+
+    from rules.causes import explanation_text
+    from rules.errors import UnreadableError
+
     try:
         return asyncio.run(_run(options, parts, "" if where == _HPA else metric))
     except UnreadableError as error:
@@ -90,6 +89,12 @@ def main(argv: Sequence[str]) -> int:
 
 async def _run(options: _Options, parts: Sequence[str], metric: str) -> int:
     """Explain the metric, or the HPA that `parts` name if there is no metric."""
+    import json
+
+    from adapter.cli.doctor import autoscaler
+    from adapter.cli.doctor.client import connected
+    from rules.causes import explanation_text
+
     as_json = options.output == "json"
     async with connected(options.kubeconfig) as client:
         if not metric:

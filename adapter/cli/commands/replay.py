@@ -2,29 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import yaml
-
 from adapter import errors, settings
 from adapter.cli.commands import doctor, without_log
 from adapter.cli.commands.console import NEEDS_JINJA
-from adapter.cli.doctor import replay
-from adapter.cli.doctor.client import connected
-from adapter.cli.doctor.replay import ReplayOptions
-from adapter.clients import sources
 from adapter.files import read_file
 from adapter.settings.flag import FlagGroup, FlagType, flag
-from adapter.settings.flag_types import FILE, STRING, choice, comma_separated, duration
+from adapter.settings.flag_types import FILE, PERIOD, STRING, choice, comma_separated, duration
 from rules.errors import UnreadableError
 from rules.findings import Finding
-from rules.hpa import replay_report
 from rules.quoting import escaped
 
 
@@ -44,7 +35,7 @@ class _Replay(FlagGroup):
 
     since: float = flag(
         "since",
-        FlagType(name="duration", parse=replay.period),
+        PERIOD,
         "How much of the past.",
         default="7d",
     )
@@ -126,11 +117,12 @@ def main(argv: Sequence[str]) -> int:
         raise _COMMAND.error(f"{what} {target}", "expected hpa NAMESPACE/NAME")
     if prometheus is None:
         raise _COMMAND.error("--prometheus-url", "is missing, and so is $PROMETHEUS_URL")
+    import asyncio
+
     try:
-        wanted = _wanted(options)
         with without_log():
             return asyncio.run(
-                _run(options.output, installation.kubeconfig, prometheus, (namespace, name), wanted)
+                _run(options, installation.kubeconfig, prometheus, (namespace, name))
             )
     except (UnreadableError, errors.StartError) as error:
         print(escaped(f"cannot replay: {' '.join(str(error).split())}"), file=sys.stderr)
@@ -142,21 +134,10 @@ def main(argv: Sequence[str]) -> int:
         return 1
 
 
-def _wanted(options: _Replay) -> ReplayOptions:
-    return ReplayOptions(
-        since=options.since,
-        targets=options.targets,
-        metric=options.metric,
-        behavior=None if options.behavior is None else _behavior(Path(options.behavior)),
-        minimum=options.minimum,
-        maximum=options.maximum,
-        startup=options.startup,
-        step=options.step,
-    )
-
-
 def _behavior(path: Path) -> Mapping[str, Any]:
     """Return `spec.behavior` in a file, of which it may be all. Raises UnreadableError."""
+    import yaml
+
     try:
         document = yaml.safe_load(read_file(path, pipes=True))
     except OSError as error:
@@ -178,18 +159,34 @@ def _progress(part: float) -> None:
 
 
 async def _run(
-    output: str,
+    options: _Replay,
     kubeconfig: str | None,
     connection: settings.PrometheusSettings,
     names: tuple[str, str],
-    wanted: ReplayOptions,
 ) -> int:
+    import json
+
+    from adapter.cli.doctor import replay
+    from adapter.cli.doctor.client import connected
+    from adapter.clients import sources
+    from rules.hpa import replay_report
+
+    wanted = replay.ReplayOptions(
+        since=options.since,
+        targets=options.targets,
+        metric=options.metric,
+        behavior=None if options.behavior is None else _behavior(Path(options.behavior)),
+        minimum=options.minimum,
+        maximum=options.maximum,
+        startup=options.startup,
+        step=options.step,
+    )
     async with connected(kubeconfig) as client, sources.connect_prometheus(connection) as found:
         replayed = await replay.run(client, found, *names, wanted, _progress)
-    if output == "json":
+    if options.output == "json":
         print(json.dumps(replay_report.document(replayed), indent=2))
-    elif output == "html":
-        from adapter.cli.console import pages  # noqa: PLC0415 - the image does not have jinja2
+    elif options.output == "html":
+        from adapter.cli.console import pages
 
         print(pages.replay_file(replayed))
     else:

@@ -13,6 +13,7 @@ from adapter.cli.console import autoscalers as seen
 from adapter.cli.console import chart
 from adapter.cli.console.reader import EXTERNAL_RESOURCE, ClusterReader
 from adapter.cli.doctor import replay, report
+from adapter.settings.flag_types import PERIOD
 from rules.causes import explanation_text
 from rules.errors import UnreadableError
 from rules.findings import State
@@ -141,7 +142,7 @@ class Views:
         """Return what an autoscaler would have done in the past with other targets."""
         prometheus = self.reader.needed_prometheus()
         try:
-            since = replay.period(query.since or _DAY)
+            since = PERIOD.parse(query.since or _DAY)
         except ValueError as error:
             raise UnreadableError(f"since={query.since}: {error}", status=400) from error
         targets = tuple(each.strip() for each in query.target.split(",") if each.strip())

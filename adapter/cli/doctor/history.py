@@ -13,6 +13,7 @@ from adapter.cli.doctor.client import ApiClient
 from adapter.cli.doctor.past_metric import PastMetric
 from adapter.cli.doctor.ranges import Point, Ranges
 from adapter.clients.prometheus import Prometheus
+from adapter.settings.flag_types import MAX_PERIOD
 from rules import promql
 from rules.errors import PlanError, UnreadableError
 from rules.hpa import past_pods, reading
@@ -24,7 +25,6 @@ from rules.kinds import PODS, GroupResource
 from rules.query import entry_document
 from rules.query.catalog import Entry, ExternalEntry
 
-MAX_SECONDS = 31 * 86_400.0
 _STATUS = "kube_horizontalpodautoscaler_status_"
 CURRENT, DESIRED = f"{_STATUS}current_replicas", f"{_STATUS}desired_replicas"
 TARGET_METRIC = f"{_STATUS}target_metric"
@@ -78,7 +78,7 @@ async def read(
     ]
     ranges = Ranges(prometheus, round(step * 1000))
     end = math.floor(now / step) * ranges.step
-    begin = end - round(min(since, MAX_SECONDS) * 1000)
+    begin = end - round(min(since, MAX_PERIOD) * 1000)
     earlier = math.ceil(max(each.memory for each in metrics) / step) * ranges.step
     pods = {
         each: await _pods_of(ranges, hpa, each, metrics, begin, end)

@@ -15,26 +15,14 @@ from adapter.cli.doctor.history import Past, Progress
 from adapter.clients.prometheus import Prometheus
 from rules import quantity
 from rules.document.sources import DEFAULT
-from rules.errors import DurationError, QuantityError, UnreadableError
+from rules.errors import QuantityError, UnreadableError
 from rules.hpa import replay, replay_report
 from rules.hpa.autoscaler import Autoscaler, MetricSpec
 from rules.hpa.replay_report import Replay
 from rules.quoting import counted
 
 MAX_TARGETS = 8
-MIN_SECONDS = 60.0
 WEEK = 7 * 86_400.0
-
-
-def period(text: str) -> float:
-    """Return the seconds of a period such as 7d or 12h. Raises ValueError with what to do."""
-    try:
-        seconds = quantity.prometheus_duration(text) / 1e9
-    except DurationError as error:
-        raise ValueError(f"must be a duration such as 7d or 12h: {error}") from error
-    if not MIN_SECONDS <= seconds <= history.MAX_SECONDS:
-        raise ValueError("must be from 1m to 31d")
-    return seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

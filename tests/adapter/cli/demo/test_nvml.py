@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pynvml
 import pytest
 
-from adapter.cli.commands import demo
+from adapter.cli.commands import demo_run
 from adapter.cli.demo import nvml
 from adapter.cli.demo.generations import MEASURED
 from adapter.errors import StartError
@@ -103,4 +103,4 @@ def test_a_missing_package_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "adapter.cli.demo.nvml", None)
 
     with pytest.raises(StartError, match="pip install nvidia-ml-py"):
-        demo._own_gpus()
+        demo_run._own_gpus()

@@ -1,0 +1,90 @@
+"""Prints for `presets detect` which presets match the series in Prometheus."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Iterator, Sequence
+
+from adapter import errors, settings
+from adapter.clients import detection, sources
+from rules.causes.explanation_text import wrapped
+from rules.exporters import detect
+from rules.findings import Finding
+
+
+def run(prometheus: settings.PrometheusSettings, form: str) -> int:
+    """Return 0 if a preset matches, 1 if none does or Prometheus cannot be queried."""
+    for notice in prometheus.notices():
+        print(notice, file=sys.stderr)
+    try:
+        report = asyncio.run(_observe(prometheus))
+    except (errors.StartError, errors.BackendError) as error:
+        print(f"Prometheus cannot be queried: {error}", file=sys.stderr)
+        return 1
+    print(_json(report) if form == "json" else "\n".join(_lines(report)))
+    return 0 if report.presets else 1
+
+
+async def _observe(flags: settings.PrometheusSettings) -> detect.Detection:
+    async with sources.connect_prometheus(flags) as prometheus:
+        return await detection.report(prometheus)
+
+
+def _lines(report: detect.Detection) -> Iterator[str]:
+    for sighting in report.exporters:
+        yield (
+            f"dcgm-exporter, {sighting.release} by its labels"
+            if sighting.release
+            else sighting.generation.title
+        )
+        for label in sighting.pods:
+            yield from wrapped("  pods     ", label)
+        if sighting.nodes:
+            yield f"  nodes    `{sighting.nodes[0]}`"
+        if sighting.metrics:
+            names = (f"{each}_current" for each in sighting.metrics)
+            yield from wrapped("  metrics  ", ", ".join(names))
+        for finding in sighting.findings:
+            yield from wrapped("  - ", finding.sentence)
+        yield ""
+    for finding in report.findings:
+        yield from wrapped("", finding.sentence)
+    if report.presets:
+        yield "Matching presets, in this order:"
+        yield f"  {' '.join(report.flags)}"
+        if report.waiting:
+            yield from wrapped(
+                "",
+                f"--preset=auto also loads {report.waiting}, for pods that use a GPU later.",
+            )
+    else:
+        yield "No preset matches."
+
+
+def _findings(found: Sequence[Finding]) -> list[dict[str, str]]:
+    return [{"code": each.reason, "text": each.sentence} for each in found]
+
+
+def _json(report: detect.Detection) -> str:
+    document = {
+        "presets": report.presets,
+        "flags": report.flags,
+        "provisional": report.provisional,
+        "exporters": [
+            {
+                "name": sighting.generation.name,
+                "title": sighting.generation.title,
+                "release": sighting.release,
+                "schemes": sighting.schemes,
+                "nodes": sighting.nodes,
+                "metrics": sighting.metrics,
+                "presets": sighting.presets,
+                "findings": _findings(sighting.findings),
+            }
+            for sighting in report.exporters
+        ],
+        "findings": _findings(report.findings),
+    }
+    return json.dumps(document, indent=2)
