@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import enum
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from rules.quoting import escaped, shorten
+from rules.quoting import escaped, shorten, shorten_middle
 
 _MAX_FACT = 2048
+_LEAST_FACT = 80
 
 
 class State(enum.StrEnum):
@@ -72,6 +73,14 @@ class Finding:
             text += f"{': ' if part[0].islower() else '. '}{part}"
         return text
 
+    def within(self, limit: int) -> str:
+        """Return the text of about `limit` characters: the fact is cut, never cause and cure."""
+        text = str(self)
+        if len(text) <= limit:
+            return text
+        kept = max(_LEAST_FACT, len(self.fact) - (len(text) - limit) - 1)
+        return str(replace(self, fact=shorten(self.fact, kept)))
+
     def __str__(self) -> str:
         """Return the reason and the sentence; without a reason, a line about a file."""
         return f"{self.reason}: {self.sentence}" if self.reason else _line(self)
@@ -102,7 +111,7 @@ def in_file(
 ) -> Finding:
     """Return a finding about a file; a fact that repeats a long text of the file is shortened."""
     where = Place(path=path, file=file, line=line, column=column)
-    return Finding(state=state, fact=shorten(fact, _MAX_FACT), where=where)
+    return Finding(state=state, fact=shorten_middle(fact, _MAX_FACT), where=where)
 
 
 def for_log(finding: Finding) -> str:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 MAX_ECHO = 1024
 """Characters of a name or a path that a message repeats. Kubernetes' names have at most 253."""
+
+MAX_NAMES = 3
+"""Names that a sentence lists before it counts the others."""
 
 _ESCAPES = {
     '"': '\\"',
@@ -21,6 +26,31 @@ _ESCAPES = {
 def shorten(text: str, limit: int = MAX_ECHO) -> str:
     """Return at most `limit` characters of `text`, with an ellipsis if some are left out."""
     return text if len(text) <= limit else f"{text[:limit]}…"
+
+
+def shorten_middle(text: str, limit: int) -> str:
+    """Return at most `limit` characters of a sentence; its end, which says what to do, stays."""
+    head = limit // 2
+    return text if len(text) <= limit else f"{text[:head]}…{text[head + 1 - limit :]}"
+
+
+def listed(
+    texts: Iterable[str],
+    noun: str = "",
+    *,
+    most: int = MAX_NAMES,
+    separator: str = ", ",
+    count: int | None = None,
+) -> str:
+    """Return `a, b, c and 5 more`, or with a noun `a, b, c and 5 more pods`: at most `most`.
+
+    `count` is the number of all texts if `texts` has only the first ones.
+    """
+    every = tuple(texts)
+    first, more = separator.join(every[:most]), (count or len(every)) - most
+    if more <= 0:
+        return first
+    return f"{first} and {counted(more, f'more {noun}') if noun else f'{more} more'}"
 
 
 def counted(number: int, noun: str) -> str:

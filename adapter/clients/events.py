@@ -16,6 +16,7 @@ from typing import Any
 from adapter import errors
 from adapter.background import Condition
 from adapter.clients.kubernetes import Kube
+from rules.quoting import shorten_middle
 
 log = logging.getLogger(__name__)
 
@@ -75,7 +76,7 @@ class EventWriter:
                 "uid": event.uid,
             },
             "reason": event.reason,
-            "message": event.message[:_MAX_MESSAGE],
+            "message": shorten_middle(event.message, _MAX_MESSAGE),
             "type": "Warning" if event.warning else "Normal",
             "source": {"component": COMPONENT},
             "reportingComponent": COMPONENT,
@@ -91,7 +92,7 @@ class EventWriter:
             **present,
             "count": (present.get("count") or 1) + 1,
             "lastTimestamp": self._now(),
-            "message": message[:_MAX_MESSAGE],
+            "message": shorten_middle(message, _MAX_MESSAGE),
         }
         metadata = present["metadata"]
         await self._kube.put(_path(metadata["namespace"], metadata["name"]), again)

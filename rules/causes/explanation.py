@@ -21,7 +21,7 @@ from rules.kinds import GroupResource
 from rules.query import entry_document, nature, scope
 from rules.query.aggregate import Sample
 from rules.query.catalog import Entry, ExternalEntry
-from rules.quoting import counted, shorten
+from rules.quoting import counted, listed, shorten
 from rules.ruleset import CompiledRule
 
 T = TypeVar("T")
@@ -96,17 +96,19 @@ def _verdict_on_values(
 ) -> str:
     """Return what the values are, and what to do about them, as the predicate of a sentence."""
     count = values["count"]
-    listed = ", ".join(
-        f"{each['value']} for {wording.printable(each['object'])}"
-        if each["object"]
-        else each["value"]
-        for each in values["items"][:3]
+    first = listed(
+        (
+            f"{each['value']} for {wording.printable(each['object'])}"
+            if each["object"]
+            else each["value"]
+            for each in values["items"]
+        ),
+        count=count,
     )
-    more = f" and {count - 3} more" if count > 3 else ""
     ages = [each["oldestSampleSeconds"] for each in queries]
     oldest = max((each for each in ages if each is not None), default=None)
     age = "" if oldest is None else f" (oldest sample: {oldest:.0f} s)"
-    has = f" has the value{'s' * (count > 1)} {listed}{more}{age}"
+    has = f" has the value{'s' * (count > 1)} {first}{age}"
     for remark in (*causes[:1], *(note for each in queries for note in each["notes"])):
         return f"{has}, but {remark}"
     if not request["resource"] and count > 1:

@@ -21,11 +21,10 @@ from rules.findings import Finding, State
 from rules.kinds import NAMESPACES, PODS, WORKLOADS, GroupResource, Kinds
 from rules.query.catalog import Entry, Series
 from rules.query.plan import ExternalPlan, Plan
-from rules.quoting import counted
+from rules.quoting import counted, listed
 from rules.ruleset import CompiledRule
 
 _MAX_CAUSES = 8
-_MAX_CONFIG_MAPS = 3
 _NOW = 5.0
 """Seconds since a relist for which its result is one of now."""
 _SCRAPE_INTERVAL = 60.0
@@ -185,13 +184,16 @@ def rules_refused(namespace: str, problems: Mapping[str, str]) -> Finding:
 
     `problems` says why, by the name of the ConfigMap.
     """
-    named = sorted(problems.items())[:_MAX_CONFIG_MAPS]
-    found = [f"{name}: {wording.truncate(' '.join(each.split()))}" for name, each in named]
-    if more := len(problems) - len(found):
-        found.append(f"{more} more")
+    found = listed(
+        (
+            f"{name}: {wording.truncate(' '.join(each.split()))}"
+            for name, each in sorted(problems.items())
+        ),
+        separator="; ",
+    )
     fact = (
         f"no rule produces the metric, and ConfigMaps with rules in namespace "
-        f"{printable(namespace)} are refused: {'; '.join(found)}"
+        f"{printable(namespace)} are refused: {found}"
     )
     return Finding(reason=Reason.RULES_REFUSED, fact=fact)
 
@@ -524,8 +526,8 @@ def _labels_missing(
     provided: str = "",
 ) -> Finding:
     present = sorted(_labels(rule, series, labels))
-    wanted = f"expected {wording.names(expected)}" if expected else "`resources` maps none"
-    found = f"found {wording.names(present)}" if present else "found none that a rule maps"
+    wanted = f"expected {wording.labels(expected)}" if expected else "`resources` maps none"
+    found = f"found {wording.labels(present)}" if present else "found none that a rule maps"
     only = f". The metric exists only for {provided}" if provided else ""
     return rule.config.where.finding(
         Reason.LABELS_MISSING,

@@ -20,13 +20,11 @@ from rules.exporters import gauges, generations
 from rules.findings import Finding
 from rules.kinds import PODS
 from rules.query.aggregate import Sample
-from rules.quoting import counted
+from rules.quoting import counted, listed
 from rules.syntax import (
     Aggregation,
     Matcher,
 )
-
-_MAX_OTHERS = 3
 
 
 def unused_selector(question: ExaminedStep, metric_selector: str) -> Iterator[str]:
@@ -163,7 +161,7 @@ def _of_answer(question: ExaminedStep, results: Results) -> Finding | None:
     label, answer = question.step.binding.resource, results["answer"]
     if answer and label and not any(each.labels.get(label) for each in answer):
         present = sorted({name for each in answer for name in each.labels})
-        found = f"only {wording.names(present)}" if present else "it has no labels"
+        found = f"only {wording.labels(present)}" if present else "it has no labels"
         return _cause(
             question,
             Reason.LABEL_DROPPED,
@@ -539,10 +537,9 @@ def _others(question: ExaminedStep, results: Results) -> tuple[str, str]:
     )
     named = [
         wording.printable(name) + (f" in namespace {wording.printable(place)}" if place else "")
-        for name, place in found[:_MAX_OTHERS]
+        for name, place in found
     ]
-    more = f" and {len(found) - _MAX_OTHERS} more" if len(found) > _MAX_OTHERS else ""
-    whose = f"the series are of {', '.join(named)}{more}" if named else ""
+    whose = f"the series are of {listed(named)}" if named else ""
     if question.resource != PODS:
         return whose, "Check what is scraped, and the labels in `resources` of the rule"
     if any(

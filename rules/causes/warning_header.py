@@ -9,10 +9,10 @@ import functools
 import re
 
 from rules.findings import Finding
-from rules.quoting import counted, shorten
+from rules.quoting import counted
 
 NAME = "Warning"
-_MAX = 400
+_MAX = 1024
 """Characters of a warning. Kubernetes limits all warnings of a response to 4096."""
 _HEADER = re.compile(r'299 \S+ "((?:[^"\\]|\\.)*)"')
 
@@ -21,7 +21,7 @@ _HEADER = re.compile(r'299 \S+ "((?:[^"\\]|\\.)*)"')
 def render(causes: tuple[Finding, ...]) -> str:
     """Return the value of the header. Remembered, because a list has the same causes for long."""
     more = f" (and {counted(len(causes) - 1, 'more cause')})" if len(causes) > 1 else ""
-    text = shorten(str(causes[0]), _MAX).replace("…", "...") + more
+    text = causes[0].within(_MAX).replace("…", "...") + more
     printable = "".join(each if " " <= each <= "~" else "?" for each in " ".join(text.split()))
     quoted = printable.replace("\\", "\\\\").replace('"', '\\"')
     return f'299 - "{quoted}"'

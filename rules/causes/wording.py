@@ -9,10 +9,10 @@ from rules.kinds import NAMESPACES, NODES, PODS, GroupResource
 from rules.query.catalog import Series
 from rules.query.label_binding import LabelBinding
 from rules.query.plan import Plan
-from rules.quoting import counted, quote, shorten
+from rules.quoting import counted, listed, quote, shorten
 
 _MAX_LENGTH = 200
-_MAX_NAMES = 20
+_MAX_LABELS = 20
 _SINGULAR = {PODS: "pod", NODES: "node", NAMESPACES: "namespace"}
 
 MATCHED = "Write <<.Series>>{<<.LabelMatchers>>}"
@@ -31,10 +31,13 @@ def truncate(text: str) -> str:
 
 
 def names(all_names: Iterable[str]) -> str:
-    """Return `a, b, c`; at most 20 names and the number of the others."""
-    every = tuple(all_names)
-    first = ", ".join(printable(name) for name in every[:_MAX_NAMES])
-    return f"{first} and {len(every) - _MAX_NAMES} more" if len(every) > _MAX_NAMES else first
+    """Return `a, b, c and 5 more`."""
+    return listed(map(printable, all_names))
+
+
+def labels(all_names: Iterable[str]) -> str:
+    """Return the names of labels, of which the reader has to choose: at most 20."""
+    return listed(map(printable, all_names), most=_MAX_LABELS)
 
 
 def series(all_series: Sequence[Series]) -> str:
@@ -60,8 +63,8 @@ def age(moment: float, now: float) -> str:
 
 def did_you_mean(suggestions: Iterable[str]) -> str:
     """Return `; did you mean a, b?`, or nothing without suggestions."""
-    listed = ", ".join(suggestions)
-    return f"; did you mean {listed}?" if listed else ""
+    names = ", ".join(suggestions)
+    return f"; did you mean {names}?" if names else ""
 
 
 def any_object(resource: GroupResource) -> str:

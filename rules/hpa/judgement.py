@@ -12,12 +12,10 @@ from rules.hpa.autoscaler import Autoscaler
 from rules.hpa.proposal import Proposal
 from rules.hpa.reading import ApiReply, ApiRequest, Observation
 from rules.query import nature
-from rules.quoting import counted
+from rules.quoting import counted, listed
 
 _FAR = 10
 """How many times maxReplicas a recommendation is, if a unit is probably wrong."""
-_SHOWN = 3
-"""Items of a sum that a finding shows."""
 UNBLOCK = (
     "keep one of these HPAs, with the metrics of all; if their targets differ, let each select "
     "pods of its own"
@@ -98,8 +96,7 @@ def _doubt_of_sum(proposed: Proposal) -> Finding | None:
         return warning("", fact, cure="Write clamp_min(..., 0) in metricsQuery")
     if len(items) < 2 or not (found := nature.doubt_of_sum(metric.name, proposed.query)):
         return None
-    some = ", ".join(map(quantity.decimal, items[:_SHOWN])) + (", ..." if items[_SHOWN:] else "")
-    number = f"{counted(len(items), 'item')} ({some})"
+    number = f"{counted(len(items), 'item')} ({listed(map(quantity.decimal, items))})"
     shown = f"{metric.name} is {quantity.decimal(proposal.total(metric, items))}"
     fact = f"{shown}: the controller adds {number}, but each is {found.fact}"
     return replace(found, fact=fact)

@@ -12,9 +12,8 @@ from rules.hpa.decision import Decision
 from rules.hpa.judgement import UNBLOCK, advice, doubt_of, last_failure
 from rules.hpa.proposal import Proposal
 from rules.hpa.reading import Observation
-from rules.quoting import counted
+from rules.quoting import counted, listed
 
-_MAX_NAMES = 5
 _OVERFLOW = "more than 2147483647 overflows in the controller, and counts as none"
 _LIMITS = {
     "TooManyReplicas": "limited by maxReplicas",
@@ -192,19 +191,18 @@ def _proposal(proposed: Proposal, current: int) -> Iterator[str]:
         return
     yield f"current {_values(proposed)} ({metric.target}), ratio {proposed.ratio:.4g}"
     if len(proposed.items) > 1:
-        first = ", ".join(map(metric.written, proposed.items[:_MAX_NAMES]))
-        more = ", ..." if len(proposed.items) > _MAX_NAMES else ""
-        yield f"the controller adds up {len(proposed.items)} items: {first}{more}"
+        items = listed(map(metric.written, proposed.items))
+        yield f"the controller adds up {len(proposed.items)} items: {items}"
     if proposed.items and proposal.total(metric, proposed.items) == proposal.LARGEST:
         negative = "is below 0, which the controller takes for an overflow"
         yield f"the sum {negative if min(proposed.items) < 0 else 'overflows'}"
     if groups.missing:
-        yield f"without a value: {_names(groups.missing)}"
+        yield f"without a value: {listed(groups.missing)}"
         yield "  (they count as the target before a scale-down, and as 0 before a scale-up)"
     if groups.unready:
-        yield f"not ready: {_names(groups.unready)} (they count as 0 before a scale-up)"
+        yield f"not ready: {listed(groups.unready)} (they count as 0 before a scale-up)"
     if groups.ignored:
-        yield f"ignored, because they end or failed: {_names(groups.ignored)}"
+        yield f"ignored, because they end or failed: {listed(groups.ignored)}"
     if proposed.adjusted is not None:
         yield f"ratio with these pods: {proposed.adjusted:.4g}"
     if proposed.within:
@@ -231,9 +229,3 @@ def _rules(rules: ScalingRules) -> str:
         for each in rules.policies
     )
     return f"{rules.select} of {policies}; window {rules.window} s"
-
-
-def _names(names: Sequence[str]) -> str:
-    first = ", ".join(names[:_MAX_NAMES])
-    more = len(names) - _MAX_NAMES
-    return f"{first} and {more} more" if more > 0 else first

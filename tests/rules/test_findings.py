@@ -8,6 +8,18 @@ from rules import findings
 from rules.findings import Finding, State
 
 
+def test_the_fact_is_cut_and_never_the_cure():
+    found = Finding(reason="NoSample", fact="x" * 600, cause="no scrape", cure="Scrape it" * 9)
+
+    text = found.within(300)
+
+    assert len(text) == 300
+    assert text.startswith("NoSample: xxx")
+    assert text.endswith(f"x…: no scrape. {found.cure}")
+    assert found.within(10_000) == str(found)
+    assert found.within(10).endswith(found.cure)
+
+
 @pytest.mark.parametrize(
     ("finding", "line"),
     [

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from rules.quoting import escaped, quote
+from rules.quoting import escaped, listed, quote, shorten_middle
 
 
 @pytest.mark.parametrize(
@@ -27,3 +27,16 @@ def test_what_is_not_printable_is_escaped():
     hostile = "ä\x1b[2J\u202e\u2028\ud800\n"
     assert escaped(hostile) == r"ä\x1b[2J\u202e\u2028\ud800\n"
     assert escaped(hostile, keep="\n") == r"ä\x1b[2J\u202e\u2028\ud800" + "\n"
+
+
+def test_three_names_are_listed_and_the_others_counted():
+    assert listed([]) == ""
+    assert listed("abc") == "a, b, c"
+    assert listed("abcdefgh") == "a, b, c and 5 more"
+    assert listed("abcd", "pod") == "a, b, c and 1 more pod"
+    assert listed("abc", "pod", count=8) == "a, b, c and 5 more pods"
+
+
+def test_the_end_of_a_shortened_sentence_stays():
+    assert shorten_middle("short", 5) == "short"
+    assert shorten_middle("0123456789 Do it", 11) == "01234…Do it"

@@ -126,7 +126,7 @@ class _Observer:
     def summary(self, rule: CompiledRule) -> str:
         """Return what the rule takes, in one line."""
         series, metrics = self._inventory.series(rule), self._metrics(rule)
-        names = f": {_first(metrics)}" if metrics else ""
+        names = f": {wording.names(metrics)}" if metrics else ""
         counts = f"{counted(len(series), 'name')} of series, {counted(len(metrics), 'metric')}"
         return f"{rule.config.where}: {counts}{names}"
 
@@ -351,12 +351,6 @@ def _warning(rule: CompiledRule, path: str, message: str) -> Finding:
 
 def _names(series: Sequence[Series]) -> list[str]:
     return [each.name for each in series]
-
-
-def _first(names: Mapping[str, object]) -> str:
-    some = [*names][:_MAX_TRIALS]
-    more = len(names) - len(some)
-    return ", ".join(map(wording.printable, some)) + (f" and {more} more" if more else "")
 
 
 async def _request(

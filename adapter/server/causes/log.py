@@ -18,6 +18,7 @@ from adapter.errors import BackendError
 from rules.causes import wording
 from rules.causes.missing import SEE_LOG
 from rules.findings import Finding, Place, State
+from rules.quoting import counted
 
 log = logging.getLogger(__name__)
 
@@ -104,7 +105,7 @@ class CauseLog:
         self._missing.move_to_end((subject, identity))
         if repeated or known.total == 0:
             line = _line(causes, error)
-            log.log(known.level, "%s: %s%s", subject, line[:_MAX_LINE], repeated)
+            log.log(known.level, "%s: %s%s", subject, line, repeated)
         known.count(now)
         if len(self._missing) > bounds.LOGGED_CAUSES:
             self._missing.popitem(last=False)
@@ -139,7 +140,14 @@ def _line(causes: Sequence[Finding], error: BackendError | None) -> str:
             text = f"{type(error).__name__}: {error}"
             quoted = f" ({text})" if first.cure else f": {text}"
             shown[0] = replace(first, fact=first.fact + quoted)
-    return ". Also ".join(map(str, shown)) or "the metric appeared or disappeared just now"
+    if not shown:
+        return "the metric appeared or disappeared just now"
+    most_specific, *others = (each.within(_MAX_LINE) for each in shown)
+    left = _MAX_LINE - len(most_specific)
+    fitting = [text for text in others if (left := left - len(text)) > 0]
+    more = len(others) - len(fitting)
+    end = [counted(more, "more cause")] if more else []
+    return ". Also ".join((most_specific, *fitting, *end))
 
 
 def _duration(seconds: float) -> str:

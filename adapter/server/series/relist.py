@@ -25,7 +25,7 @@ from rules.causes.inventory import ListingStatus
 from rules.findings import Finding, degraded, passes
 from rules.kinds import Kinds
 from rules.query.catalog import Listing
-from rules.quoting import counted
+from rules.quoting import listed
 from rules.ruleset import CompiledRule, RuleSet, Team
 
 _JITTER = 0.1
@@ -35,8 +35,6 @@ _FIRST_BACKOFF = 1.0
 _MAX_BACKOFF = 60.0
 _KINDS_INTERVAL = 1.0
 """Seconds between checks whether the cluster's kinds changed."""
-_MAX_REPORTED = 5
-"""Rules that the health check names."""
 _NAMES_PER_SELECTOR = 50
 """Selectors go into URLs, which some proxies limit to 8 kB."""
 
@@ -320,16 +318,13 @@ def _build(inputs: _Inputs, statuses: Mapping[int, ListingStatus]) -> Generation
 
 
 def _named(failing: Sequence[CompiledRule], statuses: Mapping[int, ListingStatus]) -> str:
-    """Return the first of `failing`, how many more there are, and since when each fails."""
+    """Return the rules that fail, and since when each does."""
     since = [utc(statuses[rule.index].failing_since or 0.0) for rule in failing]
-    named = [str(rule.config.where) for rule in failing[:_MAX_REPORTED]]
-    more = len(failing) - len(named)
-    end = f" and {counted(more, 'more rule')}" if more else ""
+    named = [str(rule.config.where) for rule in failing]
     if len({*since}) == 1:
-        return f"{', '.join(named)}{end} since {since[0]}"
-    return (
-        ", ".join(f"{name} since {began}" for name, began in zip(named, since, strict=False)) + end
-    )
+        return f"{listed(named, 'rule')} since {since[0]}"
+    each_since = zip(named, since, strict=True)
+    return listed((f"{name} since {began}" for name, began in each_since), "rule")
 
 
 def _selectors(

@@ -9,7 +9,7 @@ from typing import Any
 from adapter.server.series.generation import Generation
 from adapter.server.teams.config_maps import WatchedConfigMap
 from rules import teams
-from rules.quoting import counted, shorten
+from rules.quoting import counted, listed, shorten_middle
 from rules.ruleset import CompiledRule
 from rules.teams import TeamMetric
 
@@ -18,7 +18,7 @@ _KIND, _API_VERSION = "TeamRules", "team-rules.gpu-metrics-adapter/v1"
 _MAX_METRICS, _MAX_LISTED = 1000, 200
 """Names of metrics that a document has of one ConfigMap, and ConfigMaps of a namespace."""
 _MAX_PROBLEMS, _MAX_PROBLEM = 20, 1000
-_MAX_NAMED, _MAX_STATUS = 20, 2000
+_MAX_STATUS = 2000
 """Names of metrics in the annotation, and its characters."""
 
 
@@ -39,16 +39,12 @@ class ConfigMapReport:
     def status(self) -> str:
         """The same in a line; empty if there is nothing to say yet."""
         if self.state == REFUSED:
-            return shorten(f"refused: {'; '.join(self.problems)}", _MAX_STATUS)
+            return shorten_middle(f"refused: {'; '.join(self.problems)}", _MAX_STATUS)
         if self.state == UNREAD or not self.rules:
             return "; ".join(self.problems)
-        named = ", ".join(self.metrics[:_MAX_NAMED]) or "none yet"
-        more = len(self.metrics) - _MAX_NAMED
-        in_use = (
-            f"{counted(self.rules, 'rule')} in use; metrics: {named}"
-            f"{f' and {more} more' if more > 0 else ''}"
-        )
-        return shorten("; ".join((*self.problems, in_use)), _MAX_STATUS)
+        named = listed(self.metrics) or "none yet"
+        in_use = f"{counted(self.rules, 'rule')} in use; metrics: {named}"
+        return shorten_middle("; ".join((*self.problems, in_use)), _MAX_STATUS)
 
 
 def of(
@@ -77,7 +73,7 @@ def of(
             rules=len(rules),
             metrics=sorted(each.name for each in found if not each.hidden),
             hidden=sorted(each.name for each in found if each.hidden),
-            problems=[shorten(each, _MAX_PROBLEM) for each in problems],
+            problems=[shorten_middle(each, _MAX_PROBLEM) for each in problems],
         )
 
 

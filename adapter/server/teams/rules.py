@@ -27,7 +27,7 @@ from rules.causes import missing
 from rules.errors import ConfigError
 from rules.findings import Finding, degraded, passes
 from rules.limits import Limits
-from rules.quoting import shorten
+from rules.quoting import shorten_middle
 from rules.ruleset import RuleSet
 from rules.shares import Claim, Key
 
@@ -344,7 +344,7 @@ class TeamRules:
         try:
             ruleset = teams.load(config_map, label=self._label, limits=self._limits)
         except ConfigError as error:
-            problem = shorten(str(error), _MAX_PROBLEM)
+            problem = shorten_middle(str(error), _MAX_PROBLEM)
             log.warning("the ConfigMap %s is refused: %s", config_map, problem)
             return _Outcome(version=each.version, digest=digest, problem=problem)
         log.info("the rules of the ConfigMap %s are loaded", config_map)

@@ -24,10 +24,11 @@ def test_a_name_is_truncated_and_quoted_where_needed(text, printed):
     assert wording.printable(text) == printed
 
 
-def test_at_most_twenty_names_are_listed():
+def test_three_names_and_twenty_labels_are_listed():
     assert wording.names([]) == ""
     assert wording.names(["a", "b"]) == "a, b"
-    assert wording.names(map(str, range(22))).endswith(", 19 and 2 more")
+    assert wording.names(map(str, range(8))) == "0, 1, 2 and 5 more"
+    assert wording.labels(map(str, range(22))).endswith(", 19 and 2 more")
 
 
 @pytest.mark.parametrize(

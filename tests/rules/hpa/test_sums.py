@@ -118,6 +118,6 @@ def test_the_lines_say_how_many_items_are_added_up() -> None:
     lines = "\n".join(report._proposal(proposed(*[1000] * 7), 2))
     negative = "\n".join(report._proposal(proposed(-3000, average=True), 2))
 
-    assert "the controller adds up 7 items: 1, 1, 1, 1, 1, ..." in lines
+    assert "the controller adds up 7 items: 1, 1, 1 and 4 more" in lines
     assert "overflow" not in lines
     assert "the sum is below 0, which the controller takes for an overflow" in negative

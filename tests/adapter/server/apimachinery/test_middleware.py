@@ -366,16 +366,18 @@ async def test_a_long_message_is_cut():
 
 
 def test_a_warning_is_one_line_of_ascii_in_quotes_and_limited():
-    cause = Finding(reason=Reason.NO_QUERY, fact='a "b" \\ ü\r\nEvil: 1 ' + "x" * 1000)
+    cause = Finding(
+        reason=Reason.NO_QUERY, fact='a "b" \\ ü\r\nEvil: 1 ' + "x" * 2000, cure="Do it"
+    )
 
     (header,) = responses.with_warning(Answer(body=b""), (cause, cause)).headers.values()
 
     assert header.startswith('299 - "NoQuery: a \\"b\\" \\\\ ? Evil: 1 xxx')
-    assert header.endswith('xxx... (and 1 more cause)"')
-    assert len(header) < 500
+    assert header.endswith('xxx.... Do it (and 1 more cause)"')
+    assert len(header) < 1100
     parsed = warning_header.parse(header)
     assert parsed.startswith('NoQuery: a "b" \\ ? Evil: 1 xxx')
-    assert parsed.endswith("xxx... (and 1 more cause)")
+    assert parsed.endswith("xxx.... Do it (and 1 more cause)")
     assert warning_header.parse("") == ""
 
 

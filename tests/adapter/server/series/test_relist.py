@@ -559,7 +559,7 @@ async def test_bad_selector_does_not_affect_other_rules(server, make, caplog):
 @pytest.mark.parametrize(
     ("clock", "named"),
     [
-        (lambda: 0, "{}, {}, {}, {}, {} and 1 more rule since 1970-01-01T00:00:00+00:00"),
+        (lambda: 0, "{}, {}, {} and 3 more rules since 1970-01-01T00:00:00+00:00"),
         (Ticks(), "{} since 1970-01-01T00:00:0"),
     ],
 )
