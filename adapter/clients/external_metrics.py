@@ -22,6 +22,8 @@ from rules.names import is_namespace, is_object_name
 from rules.query.aggregate import ExternalValue, Value
 from rules.quoting import quote_shortened, shorten
 
+TIMEOUT = 10.0
+"""Seconds that a request waits for its turn and the response together."""
 _INTERVAL = 60.0
 _MAX_LISTED = 10_000
 """Metrics of its discovery that are listed here as well."""
@@ -57,6 +59,7 @@ class ExternalMetrics:
             f"{self._limits.fallback_requests_all} of all, in time: these are the limits "
             "fallback-requests and fallback-requests-all"
         )
+        deadline = min(deadline, asyncio.get_running_loop().time() + TIMEOUT)
         try:
             async with asyncio.timeout_at(deadline), self._slots.slot(namespace):
                 refusal = ""

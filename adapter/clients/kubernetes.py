@@ -127,13 +127,20 @@ class Kube:
         server = _transport(url, credentials, advice=advice, compressed=False)
         return cls(server, url, qps=qps, burst=burst, timeout=timeout)
 
-    def with_rate(self, *, qps: float, burst: int, flags: str = "") -> Self:
+    def with_rate(
+        self, *, qps: float, burst: int, flags: str = "", timeout: float | None = None
+    ) -> Self:
         """Return a client with these connections and a rate limit of its own, raised by `flags`.
 
-        It is closed with this client.
+        `timeout` is this client's by default. It is closed with this client.
         """
         return type(self)(
-            self._transport, self._url, qps=qps, burst=burst, flags=flags, timeout=self._timeout
+            self._transport,
+            self._url,
+            qps=qps,
+            burst=burst,
+            flags=flags,
+            timeout=self._timeout if timeout is None else timeout,
         )
 
     async def close(self) -> None:

@@ -21,6 +21,8 @@ from rules.selectors.selectors import Selector
 
 _LIST_QPS, _LIST_BURST = 100.0, 200
 """Minimum limits of the lists for kinds that are not watched: those of 1 500 autoscalers."""
+_LIST_TIMEOUT = 10.0
+"""Seconds for each page of such a list, because the caller waits for it."""
 _RATE_FLAGS = "--client-qps and --client-burst"
 
 
@@ -73,7 +75,10 @@ async def _connect(host: Host, present: Callable[[], RuleSet]) -> tuple[ClusterO
     host.start("watch of workloads", workloads.run())
     # Callers wait for lists. So these have a rate limit of their own, and do not delay the watches.
     listing = kube.with_rate(
-        qps=max(flags.qps, _LIST_QPS), burst=max(flags.burst, _LIST_BURST), flags=_RATE_FLAGS
+        qps=max(flags.qps, _LIST_QPS),
+        burst=max(flags.burst, _LIST_BURST),
+        flags=_RATE_FLAGS,
+        timeout=_LIST_TIMEOUT,
     )
     objects = ClusterObjects(
         kube,

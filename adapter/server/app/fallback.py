@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from adapter import errors
+from adapter.clients import external_metrics
 from adapter.clients.account_token import AccountToken
 from adapter.clients.credentials import Credentials
 from adapter.clients.external_metrics import ExternalMetrics
@@ -12,8 +13,8 @@ from adapter.server.app.cluster import Watches
 from adapter.server.app.host import Host
 from adapter.server.app.security import namespace_of
 
-_QPS, _BURST, _TIMEOUT = 1000.0, 2000, 10.0
-"""Requests per second, because each is one that was let in; seconds for a response."""
+_QPS, _BURST = 1000.0, 2000
+"""Requests per second, because each is one that was let in."""
 _TOKEN_QPS, _TOKEN_BURST = 1.0, 5
 
 
@@ -37,7 +38,7 @@ async def connect(host: Host, watched: Watches | None) -> ExternalMetrics | None
             Credentials(authorization=token, ca_file=settings.fallback.ca_file),
             qps=_QPS,
             burst=_BURST,
-            timeout=_TIMEOUT,
+            timeout=external_metrics.TIMEOUT,
         )
     except errors.BackendError as error:
         raise errors.StartError(f"--external-fallback={server}: {error}") from error

@@ -42,6 +42,8 @@ _MAX_LARGE_LISTS = 4
 """Lists at a time whose pages may have megabytes of labels; one of each namespace."""
 _MIN_REFRESH_INTERVAL = 30.0
 """Seconds between two discoveries for requests that name an unknown resource."""
+_REFRESH_TIMEOUT = 10.0
+"""Seconds that such a request waits for a discovery."""
 _MIN_BACKOFF = 1.0
 _MAX_BACKOFF = 60.0
 
@@ -194,12 +196,15 @@ class ClusterObjects:
 
     async def refresh(self) -> Kinds:
         """Return the kinds, discovered anew unless that was done within the last 30 s."""
-        async with self._discovering:
-            if (
-                self._started_at is None
-                or self._monotonic() - self._started_at >= _MIN_REFRESH_INTERVAL
-            ):
-                await self._discover()
+        try:
+            async with asyncio.timeout(_REFRESH_TIMEOUT), self._discovering:
+                if (
+                    self._started_at is None
+                    or self._monotonic() - self._started_at >= _MIN_REFRESH_INTERVAL
+                ):
+                    await self._discover()
+        except TimeoutError as error:
+            raise errors.TimedOut(f"no discovery within {_REFRESH_TIMEOUT:g} s") from error
         return self.kinds
 
     async def run(self) -> None:

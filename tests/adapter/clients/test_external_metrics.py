@@ -211,6 +211,18 @@ async def run_until(other: ExternalMetrics, text: str) -> None:
     task.cancel()
 
 
+async def test_it_is_not_awaited_longer_than_its_own_limit(cluster, api, monkeypatch):
+    monkeypatch.setattr(external_metrics, "TIMEOUT", 0.05)
+    other = ExternalMetrics(api, "keda/metrics", limits=Limits(fallback_requests=1))
+    cluster.failures.append(Failure(path=PATH, delay=30))
+
+    outcomes = await asyncio.gather(
+        *(values(other, seconds=60) for _ in range(3)), return_exceptions=True
+    )
+
+    assert {type(each) for each in outcomes} == {errors.TimedOut}
+
+
 async def test_a_list_is_kept_while_the_next_ones_fail(cluster, other, monkeypatch):
     monkeypatch.setattr(external_metrics, "_INTERVAL", 0.01)
     listed = b'{"resources":[{"name":"b"},{"name":"a"},{"name":"b"},{"name":"/"}]}'

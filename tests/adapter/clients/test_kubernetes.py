@@ -359,6 +359,14 @@ async def test_post_has_its_own_timeout(cluster, connect):
         await api.post("/x", {}, timeout=0.1)
 
 
+async def test_a_client_with_another_rate_may_have_another_timeout(cluster, connect):
+    cluster.fail("/x", delay=1.0)
+    api = (await connect(timeout=30.0)).with_rate(qps=1.0, burst=1, timeout=0.1)
+
+    with pytest.raises(errors.TimedOut, match=r"GET /x: no complete response within 0.1 s"):
+        await api.get("/x")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("failure", "retry_after"),

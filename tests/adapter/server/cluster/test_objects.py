@@ -6,6 +6,7 @@ import logging
 import pytest
 
 from adapter import errors
+from adapter.server.cluster import objects as objects_module
 from rules.kinds import NAMESPACES, PODS, GroupResource
 from rules.selectors import selectors
 from tests.adapter.server.cluster.bed import ALL, BY_SELECTOR, DEPLOYMENTS, objects_on
@@ -257,6 +258,14 @@ async def test_discovery_of_the_same_kinds_keeps_the_snapshot(objects, cluster, 
 
     assert len(cluster.requests) == 4
     assert objects.kinds is before
+
+
+async def test_a_request_does_not_wait_for_an_api_server_that_hangs(objects, cluster, monkeypatch):
+    monkeypatch.setattr(objects_module, "_REFRESH_TIMEOUT", 0.05)
+    cluster.fail("/api", delay=30.0)
+
+    with pytest.raises(errors.TimedOut, match="no discovery within"):
+        await objects.refresh()
 
 
 async def test_failed_discovery_is_retried_with_backoff(objects, cluster, time, caplog):
