@@ -11,13 +11,15 @@ from pathlib import Path
 
 from adapter import __version__
 from tools.node.root import CERTIFICATES, Root
+from tools.workload import objects
 
-ADAPTER = f"gpu-metrics-adapter:{__version__}"
-BUSYBOX = "busybox:local"
-COREDNS = "coredns:local"
-PROMETHEUS = "prometheus:local"
-_BASE = "base:local"
-_FOLDER = Path("/var/lib/containers/archives")
+ADAPTER = f"docker.io/library/gpu-metrics-adapter:{__version__}"
+BASE = "localhost/base"
+BUSYBOX = "docker.io/library/busybox:local"
+COREDNS = "docker.io/library/coredns:local"
+ORIGINAL = "registry.k8s.io/prometheus-adapter/prometheus-adapter:v0.12.0"
+PROMETHEUS = objects.PROMETHEUS_IMAGE
+_ARCHIVES = Path("/var/lib/containers/archives")
 _REGISTRY = "https://registry-1.docker.io/v2/"
 _BUILD = (
     *("--layers", "--isolation=chroot", "--network=host", "--quiet"),
@@ -25,22 +27,21 @@ _BUILD = (
 )
 
 
-def build(root: Root, *, with_base: bool) -> list[Path]:
-    """Build the images; return the path of each archive in the root, for `ctr images import`.
+def build(root: Root, *names: str) -> list[Path]:
+    """Build images; return the path of each archive in the root, for `ctr images import`.
 
-    The image of the adapter has Debian's packages as its base `with_base`, else the one of its
-    Dockerfile.
+    With BASE, the adapter's image has Debian's packages as its base, else that of its Dockerfile.
     """
-    for name in (BUSYBOX, COREDNS, PROMETHEUS):
-        _build(root, name)
-    base = []
-    if with_base:
-        _build(root, _BASE)
-        base = [f"--build-arg=BASE=localhost/{_BASE}"]
-    root.run(
-        "env", "BUILDER=buildah", f"IMAGE={ADAPTER}", "/src/manifests/image/build", *_BUILD, *base
-    )
-    return [_archive(root, each) for each in (BUSYBOX, COREDNS, PROMETHEUS, ADAPTER)]
+    for name in names:
+        if name == ADAPTER:
+            environ = ("env", "BUILDER=buildah", f"IMAGE={name}")
+            base = [f"--build-arg=BASE={BASE}"] if BASE in names else []
+            root.run(*environ, "/src/manifests/image/build", *_BUILD, *base)
+        else:
+            target = name.rpartition("/")[2].partition(":")[0]
+            file = "--file=/src/tools/node/Dockerfile"
+            root.run("buildah", "build", *_BUILD, f"--target={target}", f"--tag={name}", file, "/")
+    return [_archive(root, each) for each in names if each != BASE]
 
 
 def registry_responds() -> bool:
@@ -54,25 +55,12 @@ def registry_responds() -> bool:
         return False
 
 
-def _build(root: Root, name: str) -> None:
-    target = name.partition(":")[0]
-    root.run(
-        "buildah",
-        "build",
-        *_BUILD,
-        f"--target={target}",
-        f"--tag={name}",
-        "--file=/src/tools/node/Dockerfile",
-        "/",
-    )
-
-
 def _archive(root: Root, name: str) -> Path:
     """Return the archive of an image; write it unless that image has one."""
     image_id = root.run("buildah", "images", "--quiet", "--no-trunc", name).strip()
-    path = _FOLDER / f"{image_id.removeprefix('sha256:')}.tar"
+    path = _ARCHIVES / f"{image_id.removeprefix('sha256:')}.tar"
     if not (root.path / path.relative_to("/")).exists():
-        root.run("mkdir", "-p", _FOLDER)
-        root.run("buildah", "push", name, f"docker-archive:{path}.part:docker.io/library/{name}")
+        root.run("mkdir", "-p", _ARCHIVES)
+        root.run("buildah", "push", name, f"docker-archive:{path}.part:{name}")
         root.run("mv", f"{path}.part", path)
     return path

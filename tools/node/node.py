@@ -46,7 +46,7 @@ _CONTAINERD_TOML = """
 version = 3
 
 [plugins.'io.containerd.cri.v1.images'.pinned_images]
-  sandbox = 'docker.io/library/{sandbox}'
+  sandbox = '{sandbox}'
 
 [plugins.'io.containerd.cri.v1.runtime']
   # Without CAP_SYS_RESOURCE, as in many containers, runc cannot lower oom_score_adj.

@@ -56,7 +56,7 @@ def node_programs(version: str, environ: Mapping[str, str] = os.environ) -> list
         *build.ensure_node_programs(version, environ),
         *(programs.ensure(each, environ) for each in CONTAINERD),
         _coredns(environ),
-        binary.find(environ),
+        programs.ensure(programs.PROMETHEUS_3, environ),
     ]
 
 
