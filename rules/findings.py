@@ -5,9 +5,11 @@ Values only: fact and cure stay apart until a line, a document or a header is re
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 import re
 from dataclasses import dataclass, replace
+from typing import Any
 
 from rules.quoting import escaped, shorten, shorten_middle
 
@@ -84,6 +86,19 @@ class Finding:
     def __str__(self) -> str:
         """Return the reason and the sentence; without a reason, a line about a file."""
         return f"{self.reason}: {self.sentence}" if self.reason else _line(self)
+
+
+def document(finding: Finding) -> dict[str, Any]:
+    """Return a finding as a document of JSON types, which always has the same keys."""
+    return {
+        "state": str(finding.state),
+        "reason": finding.reason,
+        "subject": finding.subject,
+        "fact": finding.fact,
+        "cause": finding.cause,
+        "cure": finding.cure,
+        "where": dataclasses.asdict(finding.where),
+    }
 
 
 def ok(subject: str, fact: str) -> Finding:

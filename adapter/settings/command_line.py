@@ -42,7 +42,10 @@ class CommandSpec:
     """Text of --help: usage, description and flags."""
     groups: tuple[type[FlagGroup], ...] = ()
     arguments: tuple[str, ...] = ()
-    """Names of the positional arguments; the last one may be repeated if it ends in `...`."""
+    """Names of the positional arguments; in brackets if it may be left out.
+
+    The last one may be repeated if it ends in `...`.
+    """
     positional_flag: str = ""
     """Flag whose values the positional arguments are."""
 
@@ -54,7 +57,11 @@ class CommandSpec:
             raise HelpRequested(self.help) from None
         wanted, given = self.arguments, line.positional
         problems = list(line.problems)
-        problems += [Finding(subject=name, fact="is missing") for name in wanted[len(given) :]]
+        problems += [
+            Finding(subject=name, fact="is missing")
+            for name in wanted[len(given) :]
+            if not name.startswith("[")
+        ]
         if not (wanted and wanted[-1].endswith("...")):
             problems += [
                 Finding(subject=text, fact="unexpected argument") for text in given[len(wanted) :]

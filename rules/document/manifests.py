@@ -38,6 +38,11 @@ def find(content: bytes, *, file: str) -> Found | None:
     return replace(found, problems=(*problems, *found.problems))
 
 
+def has_section(content: bytes) -> bool:
+    """Return whether a text may have one of the sections of a rules file."""
+    return _SECTION.search(content.decode(errors="replace")) is not None
+
+
 def _flat(document: Node) -> Iterator[MappingNode]:
     """Yield the document, or the items of a list, which `kubectl get` prints."""
     if not isinstance(document, MappingNode):

@@ -270,7 +270,7 @@ async def test_the_command_prints_json(
     assert code == 0
     assert document["flags"] == ["--preset=gpu-dcgm"]
     assert document["exporters"][0]["schemes"] == ["exported"]
-    assert document["exporters"][0]["findings"][0]["code"] == "missing"
+    assert document["exporters"][0]["findings"][0]["reason"] == "missing"
 
 
 COMMAND_LINES = [

@@ -8,17 +8,19 @@ from dataclasses import dataclass
 from adapter import settings
 from adapter.settings.flag import FlagGroup, flag
 from adapter.settings.flag_types import SWITCH
+from adapter.settings.output import output
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Options(FlagGroup):
-    """What decides the exit code."""
+    """What decides the exit code, and how findings are printed."""
 
     TITLE = "Flags"
 
     strict: bool = flag(
         "strict", SWITCH, "Exit with 1 also if there are warnings; for CI.", default="false"
     )
+    output: str = output("github", note=", annotations of a workflow of GitHub Actions")
 
 
 _HELP = f"""Usage: gpu-metrics-adapter check FILE... [FLAGS]
@@ -27,7 +29,8 @@ Reads the files together and in order, as the server does, and prints all errors
 file and line. A note says which rule needs a query for each namespace (scope namespace) or for
 each request (scope alone), and what prevents one query for all. A file has rules, or
 manifests (ConfigMaps with rules, Deployments of an adapter, whose flags are checked, too), or
-values of the prometheus-adapter Helm chart; HPAs are checked, too. Exit code: 0 if the server would
+values of the prometheus-adapter Helm chart; HPAs are checked, too. A FILE may be - for standard
+input, or a folder, which is read with the folders below. Exit code: 0 if the server would
 start and the API server accepts the HPAs, 1 if not, and with --strict for warnings, 2 for an
 invalid command line.
 
@@ -54,4 +57,6 @@ def main(argv: Sequence[str]) -> int:
     from adapter.cli.commands import check_files
 
     live = any(flag.name == "prometheus-url" for flag in line.given)
-    return check_files.run(flags.sources, prometheus if live else None, strict=options.strict)
+    return check_files.run(
+        flags.sources, prometheus if live else None, form=options.output, strict=options.strict
+    )

@@ -5,59 +5,56 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections import Counter
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 
 from adapter import errors, settings
+from adapter.cli import output
 from adapter.cli.commands import check_inputs, without_log
+from adapter.cli.commands.check_inputs import Inputs
 from rules import ruleset
 from rules.errors import ConfigError
 from rules.findings import Finding, State
 from rules.lint import check, check_hpas, check_sharing
 from rules.quoting import counted, escaped
-from rules.ruleset import RuleSet
 
 
 def run(
     sources: Sequence[settings.RulesSource],
     prometheus: settings.PrometheusSettings | None,
     *,
+    form: str,
     strict: bool,
 ) -> int:
     """Return 0 if the server would start with the sources, else 1; print what is wrong.
 
     Without `prometheus`, nothing is queried. With `strict`, warnings count as errors.
     """
-    report = partial(_report, strict=strict)
     try:
         inputs = check_inputs.read(sources)
     except ConfigError as error:
-        return report(error.problems)
-    for note in inputs.notes:
-        print(escaped(note))
+        return _report(error.problems, form=form, strict=strict)
+    answers, findings, failed = _check(inputs, prometheus)
+    found = (*inputs.problems, *findings)
+    code = _report(found, form=form, strict=strict, inputs=inputs.notes, answers=answers)
+    return 1 if failed else code
+
+
+def _check(
+    inputs: Inputs, prometheus: settings.PrometheusSettings | None
+) -> tuple[Sequence[str], Sequence[Finding], bool]:
+    """Return what Prometheus answers, the findings, and whether Prometheus cannot be queried."""
     try:
         loaded = ruleset.compile(inputs.parsed)
     except ConfigError as error:
-        return report((*inputs.problems, *error.problems))
-    notes = check_sharing.notes(loaded)
-    problems = (
-        *inputs.problems,
+        return (), error.problems, False
+    findings = (
         *loaded.problems,
         *check.warnings(loaded, inputs.targets),
         *check_hpas.unproduced(inputs.targets, loaded),
-        *notes,
+        *check_sharing.notes(loaded),
     )
     if prometheus is None:
-        return report(problems)
-    return _report_live(loaded, prometheus, problems, report)
-
-
-def _report_live(
-    loaded: RuleSet,
-    prometheus: settings.PrometheusSettings,
-    problems: Sequence[Finding],
-    report: Callable[[Sequence[Finding]], int],
-) -> int:
+        return (), findings, False
     from adapter.cli.commands import check_live  # imports the modules of the server
 
     try:
@@ -65,17 +62,36 @@ def _report_live(
             lines, found = asyncio.run(check_live.report(loaded, prometheus))
     except (errors.BackendError, errors.StartError) as error:
         print(f"Prometheus cannot be queried: {escaped(str(error))}", file=sys.stderr)
-        report(problems)
-        return 1
-    for line in lines:
-        print(escaped(line, keep="\n"))
-    return report((*problems, *found))
+        return (), findings, True
+    return lines, (*findings, *found), False
 
 
-def _report(problems: Sequence[Finding], *, strict: bool) -> int:
-    for problem in problems:
-        print(problem)
-    number = Counter(problem.state for problem in problems)
-    errors, warnings = number[State.FAILURE], number[State.WARNING]
-    print(f"{counted(errors, 'error')}, {counted(warnings, 'warning')}")
-    return 1 if errors or (strict and warnings) else 0
+def _report(
+    findings: Sequence[Finding],
+    *,
+    form: str,
+    strict: bool,
+    inputs: Sequence[str] = (),
+    answers: Sequence[str] = (),
+) -> int:
+    """Print what was read, what Prometheus answers, and the findings; return the exit code."""
+    number = Counter(each.state for each in findings)
+    failures, warnings = number[State.FAILURE], number[State.WARNING]
+    if form in {"text", "github"}:
+        for line in inputs:
+            print(escaped(line))
+        for line in answers:
+            print(escaped(line, keep="\n"))
+        for each in output.github_annotations(findings) if form == "github" else findings:
+            print(each)
+        print(f"{counted(failures, 'error')}, {counted(warnings, 'warning')}")
+    else:
+        document = {
+            "errors": failures,
+            "warnings": warnings,
+            "inputs": list(inputs),
+            "answers": list(answers),
+            "findings": output.documents(findings),
+        }
+        output.write(document, form)
+    return 1 if failures or (strict and warnings) else 0

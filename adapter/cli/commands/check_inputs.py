@@ -17,6 +17,10 @@ from rules.errors import ConfigError, QuantityError
 from rules.findings import Finding, State, in_file
 from rules.hpa import units
 from rules.lint import check_hpas
+from rules.quoting import counted
+
+_STANDARD_INPUT = Path("/dev/stdin")
+_SUFFIXES = frozenset((".yaml", ".yml", ".json"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +43,7 @@ def read(sources: Sequence[settings.RulesSource]) -> Inputs:
     found: list[Found] = []
     unreadable: list[Finding] = []
     notes: list[str] = []
+    skipped = 0
     for source in sources:
         if source.kind == "preset":
             parsed.append(_preset(source.name))
@@ -48,11 +53,15 @@ def read(sources: Sequence[settings.RulesSource]) -> Inputs:
             continue
         name = source.name
         try:
-            for path in rule_files.files(Path(source.name)):
+            for path in paths(Path(source.name)):
                 name = str(path)
                 content = read_file(path, MANIFESTS, pipes=True)
+                if path == _STANDARD_INPUT:
+                    name = "stdin"
                 inside = manifests.find(content, file=name)
-                if inside is None:
+                if inside is None and not _is_read(path, Path(source.name), content):
+                    skipped += 1
+                elif inside is None:
                     parsed.append((name, config.parse(content, file=name)))
                 else:
                     found.append(inside)
@@ -62,6 +71,8 @@ def read(sources: Sequence[settings.RulesSource]) -> Inputs:
             unreadable.append(in_file(State.FAILURE, message, file=name))
     if unreadable:
         raise ConfigError(unreadable)
+    if skipped:
+        notes.append(f"skipped {counted(skipped, 'file')} without rules in folders")
     problems = [problem for each in found for problem in each.problems]
     targets = [target for each in found for target in each.targets]
     problems += itertools.chain.from_iterable(map(_doubt, targets))
@@ -101,6 +112,38 @@ def read(sources: Sequence[settings.RulesSource]) -> Inputs:
         targets=tuple(targets) if whole else (),
         notes=tuple(notes),
     )
+
+
+def paths(path: Path) -> Sequence[Path]:
+    """Return the file itself, standard input for `-`, or the files in a folder and those below.
+
+    In a folder, only files of YAML and JSON that are not hidden count. Raises ConfigError if there
+    are none.
+    """
+    if str(path) == "-":
+        return (_STANDARD_INPUT,)
+    if not path.is_dir():
+        return (path,)
+    found = [
+        each
+        for each in sorted(path.rglob("*"))
+        if each.suffix in _SUFFIXES
+        and each.is_file()
+        and not any(part.startswith(".") for part in each.relative_to(path).parts)
+    ]
+    if not found:
+        message = "contains no file of YAML or JSON"
+        raise ConfigError([in_file(State.FAILURE, message, file=str(path))])
+    return found
+
+
+def _is_read(path: Path, source: Path, content: bytes) -> bool:
+    """Return whether a file without manifests must be a rules file: the server reads it, or rules.
+
+    The server reads the files of YAML in a folder, but not those of the folders below.
+    """
+    named = path in {source, _STANDARD_INPUT} or path in rule_files.files(source)
+    return named or manifests.has_section(content)
 
 
 def _doubt(target: HpaTarget) -> Iterator[Finding]:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from adapter import settings
 from adapter.cli.commands import without_log
 from adapter.settings.cluster import kubeconfig_of_user
 from adapter.settings.command_line import CommandLine
 from adapter.settings.flag import FlagGroup, flag
-from adapter.settings.flag_types import STRING, choice
+from adapter.settings.flag_types import STRING
+from adapter.settings.output import output
 
 _NAME = "gpu-metrics-adapter"
 
@@ -34,9 +34,7 @@ class _Report(FlagGroup):
 
     TITLE = "Report"
 
-    format: Literal["text", "json"] = flag(
-        "output", choice("text", "json"), "Format of the report: text or json.", default="text"
-    )
+    format: str = output()
 
 
 _HELP = f"""Usage: gpu-metrics-adapter doctor [FLAGS]
@@ -85,6 +83,7 @@ def _run(
     import asyncio
 
     from adapter.cli.doctor import checks, client, report
+    from adapter.cli.output import write
 
     with without_log():
         reached, findings = asyncio.run(
@@ -95,10 +94,10 @@ def _run(
                 prometheus=prometheus,
             )
         )
-    if form == "json":
-        print(report.as_json(findings))
-    else:
+    if form == "text":
         print("\n".join(report.lines(findings)))
+    else:
+        write(report.document(findings), form)
     if not reached:
         return 2
     return 1 if report.failed(findings) else 0

@@ -35,7 +35,6 @@ _KEDA = frozenset(("ScaledObject", *scaled_objects.OTHER_KINDS))
 _DEPLOYMENTS = "/apis/apps/v1/deployments"
 _SCALED = "/apis/keda.sh/v1alpha1/scaledobjects"
 _HPAS = "hpas.yaml"
-_SUFFIXES = frozenset((".yaml", ".yml", ".json"))
 _VERDICTS: tuple[Verdict, ...] = ("same", "differs", "left out")
 
 
@@ -159,7 +158,7 @@ def _of_files(names: Sequence[str]) -> Found:
     """Read files, and folders with the folders below. Raises ConfigError with all their errors."""
     found: list[Found] = []
     problems: list[Finding] = []
-    for path in itertools.chain.from_iterable(_paths(Path(name)) for name in names):
+    for path in itertools.chain.from_iterable(check_inputs.paths(Path(name)) for name in names):
         try:
             found.append(_read(read_file(path, MANIFESTS, pipes=True), str(path)))
         except ConfigError as error:
@@ -167,22 +166,6 @@ def _of_files(names: Sequence[str]) -> Found:
     if problems:
         raise ConfigError(problems)
     return merged(found)
-
-
-def _paths(path: Path) -> Sequence[Path]:
-    """Return the file itself, or the files of YAML and JSON in a folder, without hidden ones."""
-    if not path.is_dir():
-        return (path,)
-    found = [
-        each
-        for each in sorted(path.rglob("*"))
-        if each.suffix in _SUFFIXES
-        and each.is_file()
-        and not any(part.startswith(".") for part in each.relative_to(path).parts)
-    ]
-    if not found:
-        raise _error("contains no file of YAML or JSON", str(path))
-    return found
 
 
 def _read(content: bytes, file: str) -> Found:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from typing import Any
 
 from adapter import errors, settings
+from adapter.cli import output
 from adapter.clients import detection, sources
 from rules.causes.explanation_text import wrapped
 from rules.exporters import detect
-from rules.findings import Finding
 
 
 def run(prometheus: settings.PrometheusSettings, form: str) -> int:
@@ -23,7 +23,10 @@ def run(prometheus: settings.PrometheusSettings, form: str) -> int:
     except (errors.StartError, errors.BackendError) as error:
         print(f"Prometheus cannot be queried: {error}", file=sys.stderr)
         return 1
-    print(_json(report) if form == "json" else "\n".join(_lines(report)))
+    if form == "text":
+        print("\n".join(_lines(report)))
+    else:
+        output.write(_document(report), form)
     return 0 if report.presets else 1
 
 
@@ -63,12 +66,8 @@ def _lines(report: detect.Detection) -> Iterator[str]:
         yield "No preset matches."
 
 
-def _findings(found: Sequence[Finding]) -> list[dict[str, str]]:
-    return [{"code": each.reason, "text": each.sentence} for each in found]
-
-
-def _json(report: detect.Detection) -> str:
-    document = {
+def _document(report: detect.Detection) -> dict[str, Any]:
+    return {
         "presets": report.presets,
         "flags": report.flags,
         "provisional": report.provisional,
@@ -81,10 +80,9 @@ def _json(report: detect.Detection) -> str:
                 "nodes": sighting.nodes,
                 "metrics": sighting.metrics,
                 "presets": sighting.presets,
-                "findings": _findings(sighting.findings),
+                "findings": output.documents(sighting.findings),
             }
             for sighting in report.exporters
         ],
-        "findings": _findings(report.findings),
+        "findings": output.documents(report.findings),
     }
-    return json.dumps(document, indent=2)

@@ -7,8 +7,6 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import orjson
-
 from adapter.cli.console import autoscalers as seen
 from adapter.cli.console import chart
 from adapter.cli.console.reader import EXTERNAL_RESOURCE, ClusterReader
@@ -168,7 +166,7 @@ class Views:
         """Return the findings of doctor."""
         findings = await self.reader.findings()
         *_, summary = lines = list(report.lines(findings))
-        document = orjson.loads(report.as_json(findings))
+        document = report.document(findings)
         return View(
             title="Doctor",
             template="doctor.html",

@@ -6,12 +6,13 @@ What is checked is in the other modules of this package.
 from __future__ import annotations
 
 import asyncio
-import json
 from collections import Counter
 from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from adapter import errors
+from adapter.cli import output
 from rules.findings import Finding, State, failure, skipped
 from rules.quoting import counted, escaped
 
@@ -73,17 +74,13 @@ def _printable(finding: Finding) -> Finding:
     return replace(finding, subject=subject, fact=fact, cause=cause, cure=cure)
 
 
-def as_json(findings: Sequence[Finding]) -> str:
-    """Return the report as a JSON document."""
-    document = {
+def document(findings: Sequence[Finding]) -> dict[str, Any]:
+    """Return the report as a document of JSON types."""
+    return {
         "failures": _count(findings, State.FAILURE),
         "warnings": _count(findings, State.WARNING),
-        "findings": [
-            {"state": x.state, "name": x.subject, "fact": x.fact, "cause": x.cause, "cure": x.cure}
-            for x in findings
-        ],
+        "findings": output.documents(findings),
     }
-    return json.dumps(document, indent=2)
 
 
 def failed(findings: Iterable[Finding]) -> bool:

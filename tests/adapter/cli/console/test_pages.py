@@ -260,7 +260,7 @@ async def test_doctor_has_its_findings(world: World, start: Start) -> None:
 
     assert document["findings"]
     assert document["failures"] >= 1
-    assert document["findings"][0]["name"] in await (await client.get("/doctor")).text()
+    assert document["findings"][0]["subject"] in await (await client.get("/doctor")).text()
     assert (await (await client.get("/doctor.txt")).text()).splitlines()[-1] == document["summary"]
 
 

@@ -534,7 +534,11 @@ def test_without_an_api_server_the_rest_is_still_checked(without_cluster, capsys
     assert program.main(arguments) == 2
 
     report = json.loads(capsys.readouterr().out)
-    assert [each["name"] for each in report["findings"]] == ["api-server", "cluster", "prometheus"]
+    assert [each["subject"] for each in report["findings"]] == [
+        "api-server",
+        "cluster",
+        "prometheus",
+    ]
     assert report["failures"] == 2
 
 
