@@ -11,6 +11,7 @@ from typing import Any
 
 import yaml
 
+from adapter.cli.demo import fleet
 from tools.playground import manifests
 from tools.workload import exporter
 
@@ -26,8 +27,12 @@ _PYTHON = "/opt/gpu-metrics-adapter/bin/python"
 _RUN_SCRIPT = (
     "import runpy, sys, gpu_metrics_adapter\n"
     "sys.path[:0] = gpu_metrics_adapter.__path__\n"
+    "import adapter.cli\n"
+    "adapter.cli.__path__.append('/scripts')\n"
     "runpy.run_path('/scripts/exporter.py', run_name='__main__')"
 )
+"""The image lacks the package adapter.cli.demo, which has the recording and the exporters."""
+_DEMO = Path(fleet.__file__).parent
 _WAIT = "import signal; signal.signal(signal.SIGTERM, lambda *_: exit()); signal.pause()"
 _RESTRICTED = {
     "allowPrivilegeEscalation": False,
@@ -104,6 +109,10 @@ def gpus(namespace: str, *, image: str) -> list[Document]:
             ),
         ],
         "ports": [{"name": "metrics", "containerPort": exporter.PORT}],
+        "readinessProbe": {
+            "httpGet": {"path": "/node/metrics", "port": "metrics"},
+            "periodSeconds": 1,
+        },
         "securityContext": _RESTRICTED,
         "volumeMounts": [{"name": "scripts", "mountPath": "/scripts"}],
     }
@@ -111,8 +120,13 @@ def gpus(namespace: str, *, image: str) -> list[Document]:
         "serviceAccountName": EXPORTER,
         "terminationGracePeriodSeconds": 1,
         "containers": [container],
-        "volumes": [{"name": "scripts", "configMap": {"name": EXPORTER}}],
     }
+    files = {Path(exporter.__file__).name: Path(exporter.__file__)}
+    files |= {f"demo/{each.name}": each for each in _DEMO.iterdir() if each.is_file()}
+    # A key of a ConfigMap has no slash.
+    keys = {name: name.replace("/", ".") for name in files}
+    items = [{"key": key, "path": name} for name, key in keys.items()]
+    pod["volumes"] = [{"name": "scripts", "configMap": {"name": EXPORTER, "items": items}}]
     rights = [
         {"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]},
         {"apiGroups": ["apps"], "resources": ["deployments"], "verbs": ["get"]},
@@ -121,25 +135,29 @@ def gpus(namespace: str, *, image: str) -> list[Document]:
         _object("v1", "ServiceAccount", EXPORTER, namespace),
         *_rights("Role", EXPORTER, namespace, rights),
         _object("v1", "ConfigMap", EXPORTER, namespace)
-        | {"data": {"exporter.py": Path(exporter.__file__).read_text()}},
+        | {"data": {keys[name]: path.read_text() for name, path in files.items()}},
         _workload("DaemonSet", EXPORTER, namespace, pod),
     ]
 
 
 def app(namespace: str, *, image: str, load: float) -> list[Document]:
     """Return the Deployment APP with a load, and its HPA, whose target is 20 % of a GPU."""
-    container = {
-        "name": "server",
-        "image": image,
-        "command": [_PYTHON, "-c", _WAIT],
-        "securityContext": _RESTRICTED,
-    }
-    pod = {"terminationGracePeriodSeconds": 5, "containers": [container]}
+    pod = {"terminationGracePeriodSeconds": 5, "containers": [idle("server", image=image)]}
     deployment = _workload("Deployment", APP, namespace, pod)
     deployment["metadata"]["annotations"] = {LOAD: f"{load:g}"}
     hpa: Document = yaml.safe_load(manifests.hpa(server=False))
     hpa["metadata"]["namespace"] = namespace
     return [deployment, hpa]
+
+
+def idle(name: str, *, image: str) -> Document:
+    """Return a container that waits for SIGTERM."""
+    return {
+        "name": name,
+        "image": image,
+        "command": [_PYTHON, "-c", _WAIT],
+        "securityContext": _RESTRICTED,
+    }
 
 
 def _scrape_config(namespace: str) -> Document:
