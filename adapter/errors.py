@@ -5,6 +5,7 @@
     Unauthenticated          for the log: credentials were rejected
     BackendError             for the log: Prometheus or the API server did not answer as expected
     ├── Unreachable              no connection, or the connection broke
+    │   ├── Unresponsive             nothing is sent, because the last requests got no response
     │   └── NoCredentials            nothing is sent, because a token server or identity fails
     ├── TimedOut                 no complete response in time
     │   └── QueryTimedOut            Prometheus responds, but reports that a query took too long
@@ -172,6 +173,10 @@ class BackendError(Exception):
 
 class Unreachable(BackendError):
     """Failure to connect, or a connection that broke before the response was complete."""
+
+
+class Unresponsive(Unreachable):
+    """Nothing is sent: connections are accepted, but the last requests got no response in time."""
 
 
 class NoCredentials(Unreachable):

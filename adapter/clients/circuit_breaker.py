@@ -34,6 +34,8 @@ class CircuitBreaker:
         self._failures = 0
         self._last = ""
         """Text of the last failure; the error itself might keep what its response had."""
+        self._timed_out = False
+        """Whether the last failure was a timeout, not a broken connection."""
         self._wait_until = 0.0
         self._status = 0
 
@@ -56,7 +58,8 @@ class CircuitBreaker:
                 retry_after=left,
             )
         if self.needs_probe:
-            raise errors.Unreachable(
+            kind = errors.Unresponsive if self._timed_out else errors.Unreachable
+            raise kind(
                 f"{self._name} is not queried, because {self._failures} requests failed; it is "
                 f"probed every {OPEN:g} s. The last failure: {self._last}"
             )
@@ -76,6 +79,7 @@ class CircuitBreaker:
                 raise
             self._failures += 1
             self._last = str(error)
+            self._timed_out = isinstance(error, errors.TimedOut)
             raise
         except errors.Overloaded as error:
             self._failures = 0

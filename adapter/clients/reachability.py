@@ -110,14 +110,14 @@ def problem_of(error: errors.BackendError, source: str = DEFAULT) -> str:
     """Return why all requests to `source` may fail; empty if the error concerns one request."""
     if isinstance(error, errors.NoCredentials):
         return f"has no credentials (the log says why; check {credentials_setting(source)})"
-    if isinstance(error, errors.Unreachable):
+    if isinstance(error, errors.Unreachable) and not isinstance(error, errors.Unresponsive):
         return f"cannot be reached (check {setting(source, 'url')})"
-    if isinstance(error, errors.TimedOut) and source == teams.SOURCE:
+    if isinstance(error, errors.TimedOut | errors.Unresponsive) and source == teams.SOURCE:
         return (
             f"does not respond within {teams.QUERY_TIMEOUT:g} s, the limit of the rules of teams "
             "(let the query read fewer series or a shorter range)"
         )
-    if isinstance(error, errors.TimedOut):
+    if isinstance(error, errors.TimedOut | errors.Unresponsive):
         return f"does not respond in time (check its load, and {setting(source, 'timeout')})"
     if isinstance(error, errors.Overloaded):
         return f"asks to wait (status {error.status} with Retry-After; check its load and limits)"

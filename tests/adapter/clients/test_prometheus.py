@@ -21,6 +21,7 @@ from aiohttp import web
 from adapter import errors, telemetry
 from adapter.clients import circuit_breaker, held, prometheus
 from adapter.clients.prometheus import Prometheus
+from adapter.clients.reachability import problem_of
 from rules.findings import State
 from tools.fakes import prometheus as fakes
 from tools.real import prometheus as real
@@ -847,6 +848,9 @@ async def test_no_request_waits_for_a_prometheus_that_stands_still(real_servers,
 
     assert {type(each) for each in first} == {errors.TimedOut}
     assert all("is not queried" in str(error) for error in later)
+    assert {problem_of(error) for error in (*first, *later)} == {
+        "does not respond in time (check its load, and --prometheus-timeout)"
+    }
 
 
 async def answers(client: Prometheus) -> bool:
