@@ -64,6 +64,27 @@ def binary(thousandths: int) -> str:
     return f"{mantissa}{_BINARY_SUFFIXES[power]}"
 
 
+def readable(thousandths: int, unit: str = "") -> str:
+    """Return a value as people write it: `19.8 %` for 19833 and `%`, `15.2 GiB` for bytes (`B`).
+
+    It is rounded to three digits, but no more than to a whole number.
+    """
+    value, prefix = Fraction(thousandths, 1000), 0
+    while unit == "B" and abs(value) >= 1024 and prefix < len(_BINARY_SUFFIXES) - 1:
+        value, prefix = value / 1024, prefix + 1
+    decimals = sum(abs(value) < bound for bound in (1, 10, 100))
+    number = str(round(value))
+    if decimals:
+        number = f"{float(value):.{decimals}f}".rstrip("0").rstrip(".")
+    return f"{number} {_BINARY_SUFFIXES[prefix]}{unit}" if unit else number
+
+
+def readable_of(thousandths: int, whole: int, unit: str = "") -> str:
+    """Return a value and its target: `19.8 of 20 %`, `512 MiB of 2 GiB`."""
+    value, target = readable(thousandths, unit), readable(whole, unit)
+    return f"{value.removesuffix(target.lstrip('-.0123456789'))} of {target}"
+
+
 def go_duration_text(nanoseconds: int) -> str:
     """Return a duration as Go writes it: `5m0s`, `1h0m0s`, `1.5s`, `500ms`.
 

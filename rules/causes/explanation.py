@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from rules import promql
 from rules.causes import candidates, evidence, missing, samples, suggestions, wording
 from rules.causes.evidence import Evidence
-from rules.causes.explanation_text import KIND, Document
+from rules.causes.explanation_text import KIND, Document, readable
 from rules.causes.inventory import Inventory
 from rules.causes.questions import ExaminedStep
 from rules.errors import UnknownResourceError
@@ -98,10 +98,9 @@ def _verdict_on_values(
     count = values["count"]
     first = listed(
         (
-            f"{each['value']} for {wording.printable(each['object'])}"
-            if each["object"]
-            else each["value"]
+            f"{value} for {wording.printable(each['object'])}" if each["object"] else value
             for each in values["items"]
+            for value in [readable(request["metric"], each["value"])]
         ),
         count=count,
     )

@@ -9,7 +9,9 @@ import textwrap
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from rules import quantity
 from rules.document.sources import DEFAULT
+from rules.query import nature
 from rules.quoting import counted, escaped
 
 KIND = "Explanation"
@@ -55,10 +57,16 @@ def _lines(explained: Document) -> Iterator[str]:
         yield from _query_lines(query, external=explained["objects"] is None)
     yield f"values    {_number(explained['values'], 'value')}"
     for each in explained["values"]["items"]:
-        yield from wrapped("  ", f"{each['object']} {each['value']}".strip())
+        value = readable(asked["metric"], each["value"])
+        yield from wrapped("  ", f"{each['object']} {value}".strip())
     for cause in explained["causes"]:
         yield from wrapped("cause     ", f"{cause['reason']}: {cause['message']}")
     yield last_line(explained["verdict"])
+
+
+def readable(metric: str, value: str) -> str:
+    """Return a value of an API document as sentences show it: `19.8 %`."""
+    return quantity.readable(quantity.milli_value(value), nature.unit(metric))
 
 
 def _query_lines(query: Document, *, external: bool) -> Iterator[str]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from rules import quantity
+from rules.query import nature
 from rules.selectors import selectors
 
 Document = Mapping[str, Any]
@@ -75,6 +76,27 @@ class MetricSpec:
     def written(self, value: int) -> str:
         """Return a value, or the target, as kubectl prints it."""
         return f"{value}%" if self.target == "Utilization" else quantity.decimal(value)
+
+    @property
+    def unit(self) -> str:
+        """The unit of its values, as far as the name says it."""
+        if self.type in {"Resource", "ContainerResource"}:
+            return "B" if self.name == "memory" else ""
+        return nature.unit(self.name)
+
+    def readable(self, value: int) -> str:
+        """Return a value, or the target, as sentences show it."""
+        if self.target == "Utilization":
+            return f"{value} %"
+        return quantity.readable(value, self.unit)
+
+    def readable_of_target(self, value: int | None) -> str:
+        """Return a value and the target, as sentences show them: `19.8 of 20 %`."""
+        if value is None:
+            return f"no value of {self.readable(self.value)}"
+        if self.target == "Utilization":
+            return f"{value} of {self.value} %"
+        return quantity.readable_of(value, self.value, self.unit)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from rules import quantity
 from rules.findings import Finding, State, failure, ok, skipped, warning
 from rules.hpa import proposal, reading, units
 from rules.hpa.autoscaler import Autoscaler
@@ -85,7 +84,7 @@ def _doubt_of_sum(proposed: Proposal) -> Finding | None:
     """Return why the sum of an external metric is not what its author wants; None if it is."""
     metric, items = proposed.metric, proposed.items
     if items and min(items) < 0 and metric.target == "AverageValue":
-        lowest = quantity.decimal(min(items))
+        lowest = metric.readable(min(items))
         fact = f"{metric.name} has an item of {lowest}. While the items are added up, "
         if len(items) == 1:
             fact = f"The value is below 0 ({lowest}): "
@@ -96,8 +95,8 @@ def _doubt_of_sum(proposed: Proposal) -> Finding | None:
         return warning("", fact, cure="Write clamp_min(..., 0) in metricsQuery")
     if len(items) < 2 or not (found := nature.doubt_of_sum(metric.name, proposed.query)):
         return None
-    number = f"{counted(len(items), 'item')} ({listed(map(quantity.decimal, items))})"
-    shown = f"{metric.name} is {quantity.decimal(proposal.total(metric, items))}"
+    number = f"{counted(len(items), 'item')} ({listed(map(metric.readable, items))})"
+    shown = f"{metric.name} is {metric.readable(proposal.total(metric, items))}"
     fact = f"{shown}: the controller adds {number}, but each is {found.fact}"
     return replace(found, fact=fact)
 

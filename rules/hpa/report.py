@@ -163,6 +163,7 @@ def _metric(proposed: Proposal) -> Document:
         "targetType": metric.target,
         "target": metric.written(metric.value),
         "current": metric.written(proposed.current) if known else None,
+        "text": _values(proposed) if known else metric.readable_of_target(None),
         "ratio": proposed.ratio if math.isfinite(proposed.ratio) else None,
         "withinTolerance": proposed.within,
         "missingPods": list(groups.missing),
@@ -191,7 +192,7 @@ def _proposal(proposed: Proposal, current: int) -> Iterator[str]:
         return
     yield f"current {_values(proposed)} ({metric.target}), ratio {proposed.ratio:.4g}"
     if len(proposed.items) > 1:
-        items = listed(map(metric.written, proposed.items))
+        items = listed(map(metric.readable, proposed.items))
         yield f"the controller adds up {len(proposed.items)} items: {items}"
     if proposed.items and proposal.total(metric, proposed.items) == proposal.LARGEST:
         negative = "is below 0, which the controller takes for an overflow"
@@ -220,7 +221,7 @@ def _values(proposed: Proposal) -> str:
     current = proposed.current
     if proposed.items and proposal.total(metric, proposed.items) == proposal.LARGEST:
         current = sum(proposed.items)  # the controller's own number is 9223372036854775807m
-    return f"{metric.written(current)} of {metric.written(metric.value)}"
+    return metric.readable_of_target(current)
 
 
 def _rules(rules: ScalingRules) -> str:

@@ -34,9 +34,10 @@ def is_share(name: str, value: int) -> bool:
 
 def doubt_of_target(name: str, value: int, *, external: bool) -> Finding | None:
     """Return why the target of a metric has another unit; None if it has not."""
-    target = f"the target {quantity.decimal(value)} of {name}"
+    target = f"the target {quantity.readable(value)} of {name}"
     if _WHOLE.fullmatch(name) and value < _ONE:
-        fact = f"{target} is less than one: m means thousandths"
+        written = f"the target {quantity.decimal(value)} of {name}"
+        fact = f"{written} is less than one: m means thousandths"
         return warning("", fact, cure="Write M or Mi for millions")
     if SHARE.fullmatch(name) and value > _ONE * (_FAR if external else 1):
         fact = f"{target} is above 1, and the metric is by its name a share of 1, so it is never"
@@ -63,7 +64,7 @@ def doubt(metric: MetricSpec, value: int, ratio: float) -> Finding | None:
         return None
     if found := doubt_of_target(metric.name, metric.value, external=metric.type == "External"):
         return found
-    shown = f"{metric.name} is {metric.written(value)}"
+    shown = f"{metric.name} is {quantity.readable(value)}"
     if metric.name.endswith("_total") and ratio >= _FAR:
         fact = f"{shown} and by its name a counter, which only rises"
         return warning("", fact, cure="Compute a rate in metricsQuery")
@@ -76,7 +77,7 @@ def doubt(metric: MetricSpec, value: int, ratio: float) -> Finding | None:
         )
         return warning("", f"{shown}, less than 1 %", cure=cure)
     if metric.value <= _ONE < value:
-        target = metric.written(metric.value)
+        target = quantity.readable(metric.value)
         fact = f"{shown} %, but its target {target}, a share of 1"
         return warning("", fact, cure="Write the percentage")
     return None

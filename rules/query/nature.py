@@ -38,6 +38,15 @@ _AVERAGE = re.compile(r"(.*[_:])?(average|avg|mean)([_:].*)?")
 _TIME = r"us|microseconds|ms|milliseconds|seconds"
 _UNIT = re.compile(rf".*_(?P<unit>{_TIME}|bytes|tokens|joules)(_sum|_total)?|.*_sum")
 """Names of series that add up something other than events."""
+_SHOWN_UNITS = {
+    "bytes": "B",
+    "celsius": "°C",
+    "milliseconds": "ms",
+    "milliwatts": "mW",
+    "seconds": "s",
+    "watts": "W",
+}
+_SHOWN_UNIT = re.compile(rf".*_(?P<unit>{'|'.join(_SHOWN_UNITS)})(_current|_over_time)?")
 _DERIVED = frozenset(("delta", "deriv", "idelta", "increase", "irate", "rate"))
 """Functions whose value is a change of their argument."""
 _QUANTILES = frozenset(("histogram_quantile", "quantile_over_time"))
@@ -76,6 +85,14 @@ def of_name(name: str) -> str:
     if SHARE.fullmatch(name):
         return "ratio"
     return "percentage" if PERCENT.fullmatch(name) or _PART.fullmatch(name) else ""
+
+
+def unit(name: str) -> str:
+    """Return the unit that the values of a metric have by its name; empty if it names none."""
+    if PERCENT.fullmatch(name):
+        return "%"
+    found = _SHOWN_UNIT.fullmatch(name)
+    return _SHOWN_UNITS[found["unit"]] if found else ""
 
 
 def of_query(query: str) -> str:

@@ -171,3 +171,31 @@ def test_milli_values_overflow_as_in_go(text: str, thousandths: int) -> None:
 )
 def test_an_approximate_value_is_a_double(text: str, value: float) -> None:
     assert quantity.approximate(text) == value
+
+
+@pytest.mark.parametrize(
+    ("thousandths", "unit", "text"),
+    [
+        (19833, "%", "19.8 %"),
+        (20000, "%", "20 %"),
+        (500, "", "0.5"),
+        (0, "s", "0 s"),
+        (-19833, "°C", "-19.8 °C"),
+        (1234567, "", "1235"),
+        (9223372036854775807000, "", "9223372036854775807"),
+        (512 * 1000, "B", "512 B"),
+        (1536 * 2**20 * 1000, "B", "1.5 GiB"),
+    ],
+)
+def test_sentences_have_decimal_numbers_with_the_unit(
+    thousandths: int, unit: str, text: str
+) -> None:
+    assert quantity.readable(thousandths, unit) == text
+
+
+def test_the_unit_of_a_value_and_its_target_is_shown_once() -> None:
+    gib = 2**30 * 1000
+    assert quantity.readable_of(19833, 20000, "%") == "19.8 of 20 %"
+    assert quantity.readable_of(gib // 2, 2 * gib, "B") == "512 MiB of 2 GiB"
+    assert quantity.readable_of(gib, 2 * gib, "B") == "1 of 2 GiB"
+    assert quantity.readable_of(500, 1000) == "0.5 of 1"

@@ -292,11 +292,12 @@ def _answered(rule: CompiledRule, subject: str, result: _Trial) -> Iterator[Find
     if not result.objects and result.values > 1:
         metric = subject.split(maxsplit=1)[0]
         if doubt := nature.doubt_of_sum(metric, result.query):
+            total = quantity.readable(result.total, nature.unit(metric))
             yield _warning(
                 rule,
                 "metricsQuery",
                 f"returns {result.values} values of {metric}, which an HPA without a selector adds "
-                f"up to {quantity.decimal(result.total)}, but each is {doubt.sentence}",
+                f"up to {total}, but each is {doubt.sentence}",
             )
     if not result.values:
         place = f" in namespace {result.namespace}" if result.namespace else ""
@@ -315,7 +316,7 @@ def _answered(rule: CompiledRule, subject: str, result: _Trial) -> Iterator[Find
         yield _warning(
             rule,
             "metricsQuery",
-            f"returns at most {quantity.decimal(result.highest)} of {subject}, less than 1 %. If "
+            f"returns at most {quantity.readable(result.highest)} of {subject}, less than 1 %. If "
             "the exporter reports 0 to 1, multiply by 100",
         )
     if result.samples > 1 and "aggregate" not in rule.config.where.nodes:
@@ -332,7 +333,8 @@ def _line(subject: str, result: _Trial) -> str:
     values = counted(result.values, "value")
     of = f" for {counted(result.objects, 'object')}" if result.objects else ""
     if not result.objects and result.values > 1:
-        of = f", {quantity.decimal(result.total)} in all"
+        unit = nature.unit(subject.split(maxsplit=1)[0])
+        of = f", {quantity.readable(result.total, unit)} in all"
     return f"  {subject}{place}: {values}{of}, {result.seconds * 1000:.0f} ms"
 
 

@@ -67,6 +67,7 @@ class MetricCell:
             "targetType": self.metric.target,
             "target": self.metric.written(self.metric.value),
             "current": None if current is None else self.metric.written(current),
+            "text": self.metric.readable_of_target(current),
             "age": None if self.stamp is None else max(0, round(now - self.stamp)),
         }
 

@@ -204,26 +204,26 @@ TWO = explanation.shown_values([("a=x", "2"), ("a=y", "3")])
             explained(asked=EXTERNAL, values=TWO, queries=[query(promql="sum by (a) (x)")]),
             "values",
             (
-                "external metric wait_seconds in namespace default has the values 2 for a=x, 3 for "
-                "a=y (oldest sample: 4 s). An HPA adds up these 2 values. Nothing to do"
+                "external metric wait_seconds in namespace default has the values 2 s for a=x, 3 s "
+                "for a=y (oldest sample: 4 s). An HPA adds up these 2 values. Nothing to do"
             ),
         ),
         (
             explained(asked=EXTERNAL, values=TWO, queries=[query(promql="avg by (a) (x)")]),
             "values",
             (
-                "external metric wait_seconds in namespace default has the values 2 for a=x, 3 for "
-                "a=y (oldest sample: 4 s). An HPA adds up these 2 values, but each is by its query "
-                "a mean, and a sum of means is not a mean. Select one item by `metric.selector`, "
-                "or aggregate to one in metricsQuery"
+                "external metric wait_seconds in namespace default has the values 2 s for a=x, 3 s "
+                "for a=y (oldest sample: 4 s). An HPA adds up these 2 values, but each is by its "
+                "query a mean, and a sum of means is not a mean. Select one item by "
+                "`metric.selector`, or aggregate to one in metricsQuery"
             ),
         ),
         (
             explained(asked=EXTERNAL, values=explanation.shown_values([("a=x", "2")])),
             "values",
             (
-                "external metric wait_seconds in namespace default has the value 2 for a=x (oldest "
-                "sample: 4 s). Nothing to do"
+                "external metric wait_seconds in namespace default has the value 2 s for a=x "
+                "(oldest sample: 4 s). Nothing to do"
             ),
         ),
         (

@@ -265,14 +265,14 @@ FAST = {
             documents(pods_metric()),
             (
                 "default/gpu-hpa scales deployment/serving from 1 to 2 replicas: Pods metric "
-                "duty_cycle_current is 63 of 40. Nothing to do"
+                "duty_cycle_current is 63 of 40 %. Nothing to do"
             ),
         ),
         (
             documents(pods_metric("100")),
             (
                 "default/gpu-hpa keeps 1 replica of deployment/serving: Pods metric "
-                "duty_cycle_current is 63 of 100. Nothing to do"
+                "duty_cycle_current is 63 of 100 %. Nothing to do"
             ),
         ),
         (
@@ -331,8 +331,8 @@ FORBIDDEN = 'pods.custom.metrics.k8s.io is forbidden: User "system:serviceaccoun
             10,
             (
                 f"the last sync ended with Failed: {FORBIDDEN}. For you, Pods metric "
-                "duty_cycle_current is 63 of 40. You have this right, the HPA controller has not: "
-                "grant it to the user in the message"
+                "duty_cycle_current is 63 of 40 %. You have this right, the HPA controller has "
+                "not: grant it to the user in the message"
             ),
         ),
         (
@@ -341,7 +341,7 @@ FORBIDDEN = 'pods.custom.metrics.k8s.io is forbidden: User "system:serviceaccoun
             10,
             (
                 "the last sync ended with Failed: Internal error occurred: unable. For you, Pods "
-                "metric duty_cycle_current is 63 of 40. If the condition stays for a minute, the "
+                "metric duty_cycle_current is 63 of 40 %. If the condition stays for a minute, the "
                 "controller gets another answer than you. Run: gpu-metrics-adapter doctor"
             ),
         ),
@@ -384,7 +384,7 @@ def test_a_range_leads_to_what_the_bounds_allow() -> None:
     ("name", "target", "value", "maximum", "advice"),
     [
         ("memory_used_bytes_current", "500m", "1Gi", 10, "m means thousandths. Write M or Mi"),
-        ("gpu_utilization", "700m", "63", 10, "its target 700m, a share of 1. Write the percenta"),
+        ("gpu_utilization", "700m", "63", 10, "its target 0.7, a share of 1. Write the percenta"),
         ("gpu_utilization", "700m", "900m", 10, "Nothing to do"),
         ("gpu_utilization", "700m", "0", 10, "Nothing to do"),
         ("requests_waiting", "5", "4k", 1, "check that the target has the unit of the metric"),
@@ -411,7 +411,7 @@ HPA default/gpu-hpa
   scale up   Max of 4 pods in 15 s, 100 % in 15 s; window 0 s
   scale down Max of 100 % in 15 s; window 0 s
 Metric 1: Pods metric duty_cycle_current
-  current 63 of 40 (AverageValue), ratio 1.575
+  current 63 of 40 % (AverageValue), ratio 1.575
   without a value: p1
     (they count as the target before a scale-down, and as 0 before a scale-up)
   not ready: p2 (they count as 0 before a scale-up)

@@ -44,16 +44,17 @@ def proposed(
     ],
 )
 def test_a_name_tells_that_items_must_not_be_added_up(name: str, kind: str) -> None:
-    found = judgement.doubt_of(proposed(374, 374, name=name))
+    found = judgement.doubt_of(proposed(*[374_000 if kind else 374] * 2, name=name))
+    of = " s" if name.endswith("seconds") else " %" if kind == "percentage" else ""
 
     assert judgement.doubt_of(proposed(374, name=name)) is None
     if not kind:
         assert found is None
         return
     assert found.sentence == (
-        f"{name} is 748m: the controller adds 2 items (374m, 374m), but each is by its name a "
-        f"{kind}, and a sum of {kind}s is not a {kind}. Select one item by `metric.selector`, or "
-        "aggregate to one in metricsQuery"
+        f"{name} is 748{of}: the controller adds 2 items (374{of}, 374{of}), but each is by its "
+        f"name a {kind}, and a sum of {kind}s is not a {kind}. Select one item by "
+        "`metric.selector`, or aggregate to one in metricsQuery"
     )
 
 
@@ -97,7 +98,7 @@ def test_a_query_is_not_needed_for_one_item_or_a_name_that_says_it() -> None:
     ("items", "average", "words"),
     [
         ((-3000,), True, "The value is below 0 (-3): Kubernetes"),
-        ((-1,), True, "The value is below 0 (-1m): Kubernetes"),
+        ((-1,), True, "The value is below 0 (-0.001): Kubernetes"),
         ((10_000, -1000), True, "queue_length has an item of -1. While"),
         ((-1000, 10_000), True, "queue_length has an item of -1. While"),
         ((0,), True, ""),

@@ -285,7 +285,7 @@ def test_the_cause_of_an_external_metric_without_a_value_is_given(check: Check) 
 def test_a_percentage_that_is_a_share_of_one_gives_a_warning(check: Check) -> None:
     (warning,) = check(seriesQuery="share_percent")[2]
 
-    assert "returns at most 450m of share_percent of pods, less than 1 %. If the" in warning
+    assert "returns at most 0.45 of share_percent of pods, less than 1 %. If the" in warning
 
 
 USED = QUERY.replace("<<.Series>>", "used")
