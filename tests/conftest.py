@@ -44,7 +44,7 @@ SLOWEST = (
 )
 """Parts of paths of the files that take longest, from 100 s to 20 s, the longest first."""
 
-NIGHTLY = ("tools/backends/", "tools/bench/")
+NIGHTLY = ("tools/backends/", "tools/bench/", "tools/node/")
 """Folders whose tests with real servers run at night: they prove other servers and programs."""
 
 _start = Daemon.start

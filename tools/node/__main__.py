@@ -26,9 +26,10 @@ _NAMESPACES = (
 
 def main() -> int:
     """Run the cluster until a signal, and remove what it left."""
-    _check()
+    check_machine()
     with runs.running(binary.cache(os.environ) / "runs") as (folder, lock):
-        command = child_command(*_NAMESPACES, sys.executable, "-m", "tools.node.inside", folder)
+        inside = (sys.executable, "-m", "tools.node.inside", folder, *sys.argv[1:])
+        command = child_command(*_NAMESPACES, *inside)
         # In its own session: Ctrl-C must reach only this process.
         process = subprocess.Popen(command, pass_fds=[lock], start_new_session=True)
         try:
@@ -38,7 +39,7 @@ def main() -> int:
             process.wait()
 
 
-def _check() -> None:
+def check_machine() -> None:
     """Raise RuntimeError if this machine cannot run the cluster."""
     if os.geteuid() != 0:
         raise RuntimeError(

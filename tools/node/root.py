@@ -52,8 +52,10 @@ class Root:
             each.mkdir()
         options = ",".join(f"{key}={each}" for key, each in layers.items())
         _mount(self.path, "overlay", "-t", "overlay", "-o", f"lowerdir={self._packages},{options}")
-        # overlayfs cannot be the upper layer of containerd's snapshots.
-        self._bind(self._folder / "var", "var/lib")
+        # overlayfs cannot be the upper layer of containerd's snapshots. Files of images in memory are
+        # gone at once at the end; from a busy disk, their removal took 15 s.
+        for name in ("run", "tmp", "var/lib"):
+            _mount(self.path / name, "tmpfs", "-t", "tmpfs")
         self._bind(images, "var/lib/containers")
         self._bind(REPOSITORY, "src")
         for each in programs:
@@ -61,8 +63,6 @@ class Root:
             _mount(self.path / "usr/local/bin" / each.name, each, "--bind")
         for name in ("dev", "sys"):
             _mount(self.path / name, f"/{name}", "--rbind")
-        for name in ("run", "tmp"):
-            _mount(self.path / name, "tmpfs", "-t", "tmpfs")
         _mount(self.path / "proc", "proc", "-t", "proc")
         for name, value in SYSCTLS.items():
             file = self._folder / name.replace("/", "-")
