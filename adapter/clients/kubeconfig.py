@@ -58,38 +58,52 @@ async def load(
             token = Path(kubernetes_config.incluster_config.SERVICE_TOKEN_FILENAME)
             authorization: Authorization | None = token_file(token)
         else:
-            authorization = await _load_file(configuration, Path(kubeconfig), server, may_execute)
-        if configuration.ssl_ca_cert and not configuration.verify_ssl:
-            raise errors.Unreachable(
-                "insecure-skip-tls-verify and a certificate authority exclude each other: "
-                "remove one"
-            )
-        return configuration.host, Credentials(
-            authorization=authorization,
-            ca_file=configuration.ssl_ca_cert,
-            certificate_file=configuration.cert_file,
-            key_file=configuration.key_file,
-            verified=configuration.verify_ssl,
-            server_name=configuration.tls_server_name,
-            proxy=configuration.proxy,
+            document = parse(Path(kubeconfig))
+            if not may_execute:
+                _refuse_commands(document)
+            if server:
+                for each in document["clusters"]:
+                    each["cluster"]["server"] = server
+            authorization = await _load_document(configuration, document, kubeconfig)
+        return configuration.host, _credentials(configuration, authorization)
+
+
+async def load_document(document: Mapping[str, Any], *, origin: str) -> tuple[str, Credentials]:
+    """Return the URL and the credentials of a kubeconfig whose paths are absolute, as `load`.
+
+    Errors name the `origin`.
+    """
+    with naming(origin):
+        configuration: Any = Configuration()
+        authorization = await _load_document(configuration, document, origin)
+        return configuration.host, _credentials(configuration, authorization)
+
+
+def _credentials(configuration: Any, authorization: Authorization | None) -> Credentials:
+    if configuration.ssl_ca_cert and not configuration.verify_ssl:
+        raise errors.Unreachable(
+            "insecure-skip-tls-verify and a certificate authority exclude each other: remove one"
         )
+    return Credentials(
+        authorization=authorization,
+        ca_file=configuration.ssl_ca_cert,
+        certificate_file=configuration.cert_file,
+        key_file=configuration.key_file,
+        verified=configuration.verify_ssl,
+        server_name=configuration.tls_server_name,
+        proxy=configuration.proxy,
+    )
 
 
-async def _load_file(
-    configuration: Any, path: Path, server: str | None, may_execute: bool
-) -> Authorization | None:
+async def _load_document(configuration: Any, document: Any, origin: str) -> Authorization | None:
     """Load a kubeconfig into `configuration`; return what renews its token, if it has one.
 
-    Relative paths start at the folder of the file. Raises Unreachable, and what the library raises.
+    Relative paths start at the folder of the file `origin`. Raises Unreachable, and what the
+    library raises.
     """
-    document = _parse(path)
-    if not may_execute:
-        _refuse_commands(document)
-    if server:
-        for each in document["clusters"]:
-            each["cluster"]["server"] = server
+    folder = Path(origin).parent
     # The loader gets the document, not the file, because its errors would quote the file.
-    loader: Any = _Loader(document, config_base_path=str(path.parent))  # type: ignore[no-untyped-call]
+    loader: Any = _Loader(document, config_base_path=str(folder))  # type: ignore[no-untyped-call]
     name = loader.current_context["context"].get("user")
     user = next(
         (each["user"] or {} for each in document.get("users") or () if each["name"] == name), {}
@@ -98,12 +112,12 @@ async def _load_file(
     token = user.pop("tokenFile", None)
     await loader.load_and_set(configuration)
     if token:
-        return token_file(path.parent / token)
+        return token_file(folder / token)
     header = configuration.api_key.get("BearerToken")
     if not header:
         return None
     credentials.check_header(header, "the token")
-    return _Loaded(loader, str(path), runs="exec" in user)
+    return _Loaded(loader, origin, runs="exec" in user)
 
 
 class _Loader(kube_config.KubeConfigLoader):
@@ -156,7 +170,7 @@ class _Loaded:
         return {"Authorization": credentials.check_header(self._loader.token, "the token")}
 
 
-def _parse(path: Path) -> dict[str, Any]:
+def parse(path: Path) -> dict[str, Any]:
     """Parse a kubeconfig. Raises OSError, and Unreachable if it is not a YAML mapping."""
     try:
         document = yaml.safe_load(read_file(path, pipes=True))

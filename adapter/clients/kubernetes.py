@@ -23,13 +23,14 @@ import orjson
 import yarl
 
 from adapter import __version__, errors
-from adapter.clients import kube_discovery, one_object, proxies, transport
+from adapter.clients import kube_discovery, kubectl, one_object, proxies, transport
 from adapter.clients import kubeconfig as kubeconfig_file
 from adapter.clients.credentials import Credentials, ReloadingClientContext
 from adapter.clients.one_object import Unreadable
 from adapter.clients.rate_limit import TokenBucket
 from adapter.clients.redaction import redacted
 from adapter.clients.transport import Transport
+from adapter.settings.kubectl import KubectlSettings
 from rules.kinds import ApiGroup
 
 log = logging.getLogger(__name__)
@@ -97,7 +98,7 @@ class Kube:
     @classmethod
     async def connect(
         cls,
-        kubeconfig: str | None,
+        kubeconfig: str | KubectlSettings | None,
         *,
         qps: float,
         burst: int,
@@ -106,13 +107,22 @@ class Kube:
     ) -> Self:
         """Create a client of the cluster in a kubeconfig file, or of the pod's own cluster.
 
-        `flags` names the flags that set `qps` and `burst`, if any. Sends no request yet. Raises
-        Unreachable, naming the file and the problem.
+        KubectlSettings select a cluster as kubectl does, and may set another timeout. `flags` names
+        the flags that set `qps` and `burst`, if any. Sends no request yet. Raises Unreachable,
+        naming the file and the problem.
         """
-        url, credentials = await kubeconfig_file.load(kubeconfig)
-        with kubeconfig_file.naming(kubeconfig):
+        headers: Sequence[tuple[str, str]] = ()
+        if isinstance(kubeconfig, KubectlSettings):
+            timeout = kubeconfig.request_timeout or timeout
+            selected = kubectl.select(kubeconfig)
+            origin, headers = selected.origin, selected.headers
+            url, credentials = await selected.load()
+        else:
+            origin = kubeconfig
+            url, credentials = await kubeconfig_file.load(kubeconfig)
+        with kubeconfig_file.naming(origin):
             advice = "correct the address of the server in the kubeconfig"
-            server = _transport(url, credentials, advice=advice)
+            server = _transport(url, credentials, advice=advice, headers=headers)
         return cls(server, url, qps=qps, burst=burst, flags=flags, timeout=timeout)
 
     @classmethod
@@ -124,7 +134,8 @@ class Kube:
         It accepts no compressed response, which could be larger than what is read of it.
         """
         advice = "give the address that it redirects to"
-        server = _transport(url, credentials, advice=advice, compressed=False)
+        headers = (("Accept-Encoding", "identity"),)
+        server = _transport(url, credentials, advice=advice, headers=headers, compressed=False)
         return cls(server, url, qps=qps, burst=burst, timeout=timeout)
 
     def with_rate(
@@ -404,11 +415,16 @@ class Kube:
 
 
 def _transport(
-    url: str, credentials: Credentials, *, advice: str, compressed: bool = True
+    url: str,
+    credentials: Credentials,
+    *,
+    advice: str,
+    headers: Sequence[tuple[str, str]] = (),
+    compressed: bool = True,
 ) -> Transport:
     """Return what sends requests to `url`. Raises Unreachable, and ValueError for an invalid URL.
 
-    Without `compressed`, responses are not decompressed.
+    Each request has the `headers`. Without `compressed`, responses are not decompressed.
     """
     origin = yarl.URL(url).origin()
     tls = ReloadingClientContext(credentials)
@@ -416,7 +432,7 @@ def _transport(
         aiohttp.ClientSession(
             proxy=credentials.proxy or proxies.proxy_for(url),
             auto_decompress=compressed,
-            headers=None if compressed else {"Accept-Encoding": "identity"},
+            headers=headers,
         ),
         origin,
         advice=advice,

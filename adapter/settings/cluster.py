@@ -21,16 +21,6 @@ def _or_default(flag_type: FlagType[N], default: N) -> FlagType[N]:
     return replace(flag_type, parse=parse)
 
 
-def kubeconfig_of_user() -> str | None:
-    """Declare the flag of a command that sends requests with the rights of its user."""
-    return flag(
-        "kubeconfig",
-        FILE,
-        "Kubeconfig of the cluster. Without it `$KUBECONFIG`, else `~/.kube/config`, else the "
-        "service account of the pod.",
-    )
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSettings(FlagGroup):
     """Where kinds and objects come from, and how fast the API server may be queried."""

@@ -11,6 +11,7 @@ from adapter import errors, settings
 from adapter.cli.commands import doctor, without_log
 from adapter.settings.flag import FlagGroup, flag
 from adapter.settings.flag_types import STRING, SWITCH, integer
+from adapter.settings.kubectl import KubectlSettings
 from rules.findings import Finding
 
 NEEDS_JINJA = "needs the package jinja2; run: pip install 'gpu-metrics-adapter[console]'"
@@ -39,8 +40,8 @@ class _Console(FlagGroup):
             )
 
 
-_GROUPS = (_Console, doctor.Installation, settings.PrometheusSettings)
-_COMMAND = settings.CommandSpec(
+_GROUPS = (_Console, doctor.Installation, KubectlSettings, settings.PrometheusSettings)
+COMMAND = settings.CommandSpec(
     name="console",
     help=f"""Usage: gpu-metrics-adapter console [FLAGS]
 
@@ -61,13 +62,13 @@ Exit code: 0 after a signal, 1 if it cannot start, 2 for an invalid command line
 
 def main(argv: Sequence[str]) -> int:
     """Return 0 after a signal, 1 if the console cannot start. Raises UsageError, HelpRequested."""
-    line, prometheus = doctor.parse(_COMMAND, argv)
-    options, installation, _ = line.groups
+    line, prometheus = doctor.parse(COMMAND, argv)
+    options, installation, cluster, _ = line.groups
     from adapter.cli.commands import shutdown
 
     try:
         with without_log():
-            shutdown.run(_run(options, installation, prometheus))
+            shutdown.run(_run(options, installation, cluster, prometheus))
     except errors.StartError as error:
         print(error, file=sys.stderr)
         return 1
@@ -82,6 +83,7 @@ def main(argv: Sequence[str]) -> int:
 async def _run(
     options: _Console,
     installation: doctor.Installation,
+    flags: KubectlSettings,
     prometheus: settings.PrometheusSettings | None,
 ) -> None:
     import asyncio
@@ -89,10 +91,9 @@ async def _run(
 
     from adapter.cli.commands import shutdown
     from adapter.cli.console import reader, server
-    from adapter.cli.doctor import client
 
     cluster = reader.ShownInstallation(
-        kubeconfig=installation.kubeconfig or client.kubeconfig_path(),
+        kubeconfig=flags,
         namespace=installation.namespace,
         service=installation.service,
         prometheus=prometheus,

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 from adapter import settings
 from adapter.cli.commands import without_log
-from adapter.settings.cluster import kubeconfig_of_user
 from adapter.settings.command_line import CommandLine
 from adapter.settings.flag import FlagGroup, flag
 from adapter.settings.flag_types import STRING
+from adapter.settings.kubectl import KubectlSettings
 from adapter.settings.output import output
 
 _NAME = "gpu-metrics-adapter"
@@ -23,7 +23,6 @@ class Installation(FlagGroup):
 
     TITLE = "Installation"
 
-    kubeconfig: str | None = kubeconfig_of_user()
     namespace: str = flag("namespace", STRING, "Namespace of the adapter.", default=_NAME)
     service: str = flag("service", STRING, "Service in front of the adapter.", default=_NAME)
 
@@ -37,6 +36,7 @@ class _Report(FlagGroup):
     format: str = output()
 
 
+_GROUPS = (Installation, _Report, KubectlSettings, settings.PrometheusSettings)
 _HELP = f"""Usage: gpu-metrics-adapter doctor [FLAGS]
 
 Checks the APIServices, the Service, certificates, the front proxy, rights, the health of the
@@ -51,19 +51,17 @@ is set in the pod.
 Exit code: 0 without a failure, 1 with one, 2 for an invalid command line or if the API server
 cannot be reached.
 
-{settings.flag_help(Installation, _Report, settings.PrometheusSettings)}"""
+{settings.flag_help(*_GROUPS)}"""
 
 
-_COMMAND = settings.CommandSpec(
-    name="doctor", help=_HELP, groups=(Installation, _Report, settings.PrometheusSettings)
-)
+COMMAND = settings.CommandSpec(name="doctor", help=_HELP, groups=_GROUPS)
 
 
 def main(argv: Sequence[str]) -> int:
     """Return 0 without a failure, 1 with one, 2 if there is no API server to check."""
-    line, prometheus = parse(_COMMAND, argv)
-    installation, options, _ = line.groups
-    return _run(installation, options.format, prometheus)
+    line, prometheus = parse(COMMAND, argv)
+    installation, options, cluster, _ = line.groups
+    return _run(installation, cluster, options.format, prometheus)
 
 
 def parse(
@@ -78,17 +76,20 @@ def parse(
 
 
 def _run(
-    installation: Installation, form: str, prometheus: settings.PrometheusSettings | None
+    installation: Installation,
+    cluster: KubectlSettings,
+    form: str,
+    prometheus: settings.PrometheusSettings | None,
 ) -> int:
     import asyncio
 
-    from adapter.cli.doctor import checks, client, report
+    from adapter.cli.doctor import checks, report
     from adapter.cli.output import write
 
     with without_log():
         reached, findings = asyncio.run(
             checks.examine(
-                installation.kubeconfig or client.kubeconfig_path(),
+                cluster,
                 service=installation.service,
                 namespace=installation.namespace,
                 prometheus=prometheus,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from adapter import settings
-from adapter.settings.cluster import kubeconfig_of_user
-from adapter.settings.flag import FlagGroup, flag
+from adapter.settings.flag import Flag, FlagGroup, flag
 from adapter.settings.flag_types import FILE, STRING, SWITCH, choice, repeated
+from adapter.settings.kubectl import KubectlSettings
 from rules.findings import Finding
 
 
@@ -41,7 +41,6 @@ class Options(FlagGroup):
         "Path of our manifests, as the overlay sees it.",
         default="../manifests",
     )
-    kubeconfig: str | None = kubeconfig_of_user()
     compare: bool = flag(
         "compare",
         SWITCH,
@@ -78,6 +77,15 @@ class Options(FlagGroup):
             yield Finding(subject="FILE", fact="is missing")
 
 
+class Cluster(KubectlSettings):
+    """kubectl's flags without --cluster, which is a switch of this command."""
+
+    @classmethod
+    def flags(cls) -> Iterator[tuple[str, Flag[Any]]]:
+        """Yield the flags with the fields that they set."""
+        return (each for each in super().flags() if each[0] != "cluster")
+
+
 COMMAND = settings.CommandSpec(
     name="migrate",
     help=f"""Usage: gpu-metrics-adapter migrate FILE... [FLAGS]
@@ -92,19 +100,19 @@ With --output, writes values.yaml or an overlay, and hpas.yaml with an HPA for e
 With --compare, requests each custom and external metric of the HPAs from two servers and prints
 each difference; values within the tolerance of an HPA, 10 %, are close.
 
-{settings.flag_help(Options)}
+{settings.flag_help(Options, Cluster)}
 
 Exit code: 0 if the rules of the output load, 1 if not, if a file cannot be read or if nothing was
 found; with --compare, 1 if a metric differs or could not be compared; 2 for an invalid command
 line.""",
-    groups=(Options,),
+    groups=(Options, Cluster),
     positional_flag="file",
 )
 
 
 def main(argv: Sequence[str]) -> int:
     """Return 0 if the output can be used, else 1. Raises UsageError."""
-    (options,) = COMMAND.parse(argv).groups
+    options, cluster = COMMAND.parse(argv).groups
     from adapter.cli.commands import migration
 
-    return migration.run(options)
+    return migration.run(options, cluster)

@@ -18,6 +18,7 @@ from adapter.cli.doctor import comparison
 from adapter.cli.doctor.client import connected
 from adapter.files import MANIFESTS, read_file
 from adapter.settings.ignored import IGNORED
+from adapter.settings.kubectl import KubectlSettings
 from rules import ruleset
 from rules.document import config, manifests, nodes
 from rules.document import yaml as documents
@@ -38,12 +39,12 @@ _HPAS = "hpas.yaml"
 _VERDICTS: tuple[Verdict, ...] = ("same", "differs", "left out")
 
 
-def run(options: Options) -> int:
+def run(options: Options, cluster: KubectlSettings) -> int:
     """Print the report, and write the output; return 0 if it can be used, else 1."""
     try:
         if options.compare:
-            return asyncio.run(_compare(options))
-        found = _of_cluster(options.kubeconfig) if options.cluster else _of_files(options.files)
+            return asyncio.run(_compare(options, cluster))
+        found = _of_cluster(cluster) if options.cluster else _of_files(options.files)
         values, hpas, said = convert(found)
         files, more = _files(values, hpas, options)
         problems = _problems(overlay.rules_file(values))
@@ -66,7 +67,7 @@ def run(options: Options) -> int:
     return 0
 
 
-async def _compare(options: Options) -> int:
+async def _compare(options: Options, cluster: KubectlSettings) -> int:
     found = _of_files(options.files).manifests if options.files else ()
     hpas = [nodes.plain(each.node) for each in found if each.kind == "HorizontalPodAutoscaler"]
     for each in hpas:
@@ -74,7 +75,7 @@ async def _compare(options: Options) -> int:
     if options.files and not hpas:
         raise _error("contains no HorizontalPodAutoscaler of autoscaling/v2")
     async with (
-        connected(options.kubeconfig) as api,
+        connected(cluster) as api,
         comparison.server(options.original, api, options.token_file) as original,
         comparison.server(options.ours, api, options.token_file) as ours,
     ):
@@ -186,9 +187,9 @@ def _read(content: bytes, file: str) -> Found:
     return found
 
 
-def _of_cluster(kubeconfig: str | None) -> Found:
+def _of_cluster(cluster: KubectlSettings) -> Found:
     async def read() -> Found:
-        async with connected(kubeconfig) as client:
+        async with connected(cluster) as client:
             listed = await client.run(documents_of_cluster())
         return merged(_read(json.dumps(each).encode(), "cluster") for each in listed)
 

@@ -14,6 +14,7 @@ from adapter.cli.commands.console import NEEDS_JINJA
 from adapter.files import read_file
 from adapter.settings.flag import FlagGroup, FlagType, flag
 from adapter.settings.flag_types import FILE, PERIOD, STRING, choice, comma_separated, duration
+from adapter.settings.kubectl import KubectlSettings, namespace
 from rules.errors import UnreadableError
 from rules.findings import Finding
 from rules.quoting import escaped
@@ -39,6 +40,7 @@ class _Replay(FlagGroup):
         "How much of the past.",
         default="7d",
     )
+    namespace: str = namespace()
     targets: tuple[str, ...] = flag(
         "target", comma_separated(), "Comma-separated targets, each of which is replayed."
     )
@@ -81,10 +83,10 @@ class _Replay(FlagGroup):
 
 
 _MAX_SYNCS = 200_000
-_GROUPS = (_Replay, doctor.Installation, settings.PrometheusSettings)
-_COMMAND = settings.CommandSpec(
+_GROUPS = (_Replay, KubectlSettings, settings.PrometheusSettings)
+COMMAND = settings.CommandSpec(
     name="replay",
-    help=f"""Usage: gpu-metrics-adapter replay hpa NAMESPACE/NAME [FLAGS]
+    help=f"""Usage: gpu-metrics-adapter replay hpa [NAMESPACE/]NAME [FLAGS]
 
 Reads the history of the metrics of a HorizontalPodAutoscaler from Prometheus, and computes what its
 controller would have decided at each sync with other targets, windows, policies or bounds. Prints
@@ -109,21 +111,21 @@ line.""",
 
 def main(argv: Sequence[str]) -> int:
     """Return 0, or 1 if the past cannot be replayed. Raises UsageError and HelpRequested."""
-    line, prometheus = doctor.parse(_COMMAND, argv)
-    options, installation, _ = line.groups
+    line, prometheus = doctor.parse(COMMAND, argv)
+    options, cluster, _ = line.groups
     what, target = line.positional
-    namespace, _, name = target.partition("/")
-    if what != "hpa" or not namespace or not name or "/" in name:
-        raise _COMMAND.error(f"{what} {target}", "expected hpa NAMESPACE/NAME")
+    parts = target.split("/")
+    if options.namespace and len(parts) == 1:
+        parts = [options.namespace, *parts]
+    if what != "hpa" or not all(parts) or len(parts) > 2:
+        raise COMMAND.error(f"{what} {target}", "expected hpa NAMESPACE/NAME")
     if prometheus is None:
-        raise _COMMAND.error("--prometheus-url", "is missing, and so is $PROMETHEUS_URL")
+        raise COMMAND.error("--prometheus-url", "is missing, and so is $PROMETHEUS_URL")
     import asyncio
 
     try:
         with without_log():
-            return asyncio.run(
-                _run(options, installation.kubeconfig, prometheus, (namespace, name))
-            )
+            return asyncio.run(_run(options, cluster, prometheus, parts))
     except (UnreadableError, errors.StartError) as error:
         print(escaped(f"cannot replay: {' '.join(str(error).split())}"), file=sys.stderr)
         return 1
@@ -160,14 +162,14 @@ def _progress(part: float) -> None:
 
 async def _run(
     options: _Replay,
-    kubeconfig: str | None,
+    cluster: KubectlSettings,
     connection: settings.PrometheusSettings,
-    names: tuple[str, str],
+    parts: Sequence[str],
 ) -> int:
     import json
 
     from adapter.cli.doctor import replay
-    from adapter.cli.doctor.client import connected
+    from adapter.cli.doctor.client import connected, default_namespace
     from adapter.clients import sources
     from rules.hpa import replay_report
 
@@ -181,7 +183,9 @@ async def _run(
         startup=options.startup,
         step=options.step,
     )
-    async with connected(kubeconfig) as client, sources.connect_prometheus(connection) as found:
+    *within, name = parts
+    names = "".join(within) or default_namespace(cluster), name
+    async with connected(cluster) as client, sources.connect_prometheus(connection) as found:
         replayed = await replay.run(client, found, *names, wanted, _progress)
     if options.output == "json":
         print(json.dumps(replay_report.document(replayed), indent=2))

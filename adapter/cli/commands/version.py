@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from adapter import __version__, settings
 
-_COMMAND = settings.CommandSpec(name="version", help="Usage: gpu-metrics-adapter version")
+COMMAND = settings.CommandSpec(name="version", help="Usage: gpu-metrics-adapter version")
 
 
 def main(argv: Sequence[str]) -> int:
     """Return 0. Raises UsageError and HelpRequested."""
-    _COMMAND.parse(argv)
+    COMMAND.parse(argv)
     print(f"gpu-metrics-adapter {__version__}")
     return 0

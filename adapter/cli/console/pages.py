@@ -28,9 +28,14 @@ _MAX_KEY = 400
 _PARAMETERS = ("search", "namespace", "since", "target")
 
 
-def application(views: Views, guard: TokenGuard, prefix: str) -> web.Application:
-    """Return the application that serves the views below `prefix`, which is empty or a path."""
-    pages = _Pages(views, prefix)
+def application(
+    views: Views, guard: TokenGuard, prefix: str, *, cluster: str = ""
+) -> web.Application:
+    """Return the application that serves the views below `prefix`, which is empty or a path.
+
+    Each page shows the title of the `cluster`.
+    """
+    pages = _Pages(views, prefix, cluster)
     app = web.Application(middlewares=[guard.check])
     add = app.router.add_get
     if prefix:
@@ -71,11 +76,11 @@ def environment() -> jinja2.Environment:
 class _Pages:
     """Renders views."""
 
-    def __init__(self, views: Views, prefix: str) -> None:
+    def __init__(self, views: Views, prefix: str, cluster: str) -> None:
         self._prefix = prefix
         self._templates = environment()
         navigation = [each for each in views.by_address if each.isalpha()]
-        self._templates.globals.update(address=self.address, navigation=navigation)
+        self._templates.globals.update(address=self.address, navigation=navigation, cluster=cluster)
 
     def address(self, *parts: str) -> str:
         """Return the address of a view. A name that ends like a twin gets a suffix."""

@@ -23,6 +23,7 @@ from adapter.cli.doctor.client import ApiClient
 from adapter.clients import detection
 from adapter.clients.kubernetes import Kube
 from adapter.clients.prometheus import Prometheus
+from adapter.settings.kubectl import KubectlSettings
 from rules.errors import UnreadableError
 from rules.exporters import detect
 from rules.findings import Finding, State
@@ -67,7 +68,7 @@ _EVENTS = "/api/v1/namespaces/{}/events"
 class ShownInstallation:
     """What doctor checks."""
 
-    kubeconfig: str | None
+    kubeconfig: KubectlSettings | str
     namespace: str
     service: str
     prometheus: settings.PrometheusSettings | None

@@ -13,8 +13,9 @@ from adapter.cli.console import pages
 from adapter.cli.console.guard import TokenGuard
 from adapter.cli.console.reader import ClusterReader, ShownInstallation
 from adapter.cli.console.views import Views
-from adapter.clients import sources
+from adapter.clients import kubectl, sources
 from adapter.clients.kubernetes import Kube
+from adapter.settings.kubectl import KubectlSettings
 
 _ADDRESS = "127.0.0.1"
 _QPS, _BURST = 20.0, 100
@@ -30,12 +31,14 @@ async def running(installation: ShownInstallation, *, port: int, prefix: str) ->
     end.
     """
     async with contextlib.AsyncExitStack() as stack:
+        flags = installation.kubeconfig
         try:
-            kube = await Kube.connect(
-                installation.kubeconfig, qps=_QPS, burst=_BURST, timeout=_TIMEOUT
-            )
+            title = kubectl.select(flags).title if isinstance(flags, KubectlSettings) else ""
+            kube = await Kube.connect(flags, qps=_QPS, burst=_BURST, timeout=_TIMEOUT)
         except errors.BackendError as error:
-            raise errors.StartError(f"{str(error).rstrip('.')}. Set --kubeconfig") from error
+            raise errors.StartError(
+                f"{str(error).rstrip('.')}. Set --kubeconfig or --context"
+            ) from error
         stack.push_async_callback(kube.close)
         background = await stack.enter_async_context(Background.running())
         prometheus = None
@@ -45,7 +48,8 @@ async def running(installation: ShownInstallation, *, port: int, prefix: str) ->
         reader = ClusterReader(kube, installation, prometheus)
         background.start("autoscalers of the console", reader.autoscalers.run())
         guard = TokenGuard(f"{prefix}/")
-        runner = web.AppRunner(pages.application(Views(reader), guard, prefix), access_log=None)
+        app = pages.application(Views(reader), guard, prefix, cluster=title)
+        runner = web.AppRunner(app, access_log=None)
         await runner.setup()
         stack.push_async_callback(runner.cleanup)
         try:

@@ -20,16 +20,17 @@ from adapter.cli.doctor import (
 from adapter.cli.doctor.installation import Installed
 from adapter.clients import sources
 from adapter.clients.kubernetes import Kube
+from adapter.settings.kubectl import KubectlSettings
 from rules.findings import Finding, State, failure, skipped
 
 _QPS, _BURST = 50.0, 100
 _TIMEOUT = 5.0
 """Seconds for one request, and until the API server must have answered."""
-_KUBECONFIG = "set --kubeconfig to a file with which kubectl reaches the cluster"
+_KUBECONFIG = "set --kubeconfig or --context to a cluster that kubectl reaches"
 
 
 async def examine(
-    kubeconfig: str | None,
+    cluster: KubectlSettings | str,
     *,
     service: str,
     namespace: str,
@@ -38,7 +39,7 @@ async def examine(
     """Return whether the API server was reached, and what all checks found, root causes first."""
     async with contextlib.AsyncExitStack() as stack:
         try:
-            api = await Kube.connect(kubeconfig, qps=_QPS, burst=_BURST, timeout=_TIMEOUT)
+            api = await Kube.connect(cluster, qps=_QPS, burst=_BURST, timeout=_TIMEOUT)
             stack.push_async_callback(api.close)
             async with asyncio.timeout(_TIMEOUT):
                 found, user = await installation.api_server(api)

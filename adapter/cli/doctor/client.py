@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import orjson
 
 from adapter import errors
+from adapter.clients import kubectl
 from adapter.clients.kubernetes import Kube
+from adapter.settings.kubectl import KubectlSettings
 from rules import metrics_apis
 from rules.causes import explanation_text, warning_header
 from rules.errors import UnreadableError
@@ -42,28 +42,28 @@ async def run(steps: Steps[T], reply: Callable[[ApiRequest], Awaitable[ApiReply]
 
 
 @contextlib.asynccontextmanager
-async def connected(kubeconfig: str | None) -> AsyncIterator[ApiClient]:
-    """Yield a client as kubectl finds it: FILE, $KUBECONFIG, ~/.kube/config, or in the cluster.
-
-    Raises UnreadableError.
-    """
-    try:
-        kube = await Kube.connect(
-            kubeconfig or kubeconfig_path(), qps=_QPS, burst=_BURST, timeout=_TIMEOUT
-        )
-    except errors.BackendError as error:
-        raise UnreadableError(f"{str(error).rstrip('.')}. Set --kubeconfig") from error
+async def connected(cluster: KubectlSettings) -> AsyncIterator[ApiClient]:
+    """Yield a client of the cluster that kubectl would use. Raises UnreadableError."""
+    with _selecting():
+        kube = await Kube.connect(cluster, qps=_QPS, burst=_BURST, timeout=_TIMEOUT)
     try:
         yield ApiClient(kube)
     finally:
         await kube.close()
 
 
-def kubeconfig_path() -> str | None:
-    """Return the file that kubectl would read first; None if there is none."""
-    files = os.environ.get("KUBECONFIG", "").split(os.pathsep)
-    files.append(str(Path.home() / ".kube" / "config"))
-    return next((each for each in files if each and Path(each).is_file()), None)
+def default_namespace(cluster: KubectlSettings) -> str:
+    """Return the namespace of the context that kubectl would use. Raises UnreadableError."""
+    with _selecting():
+        return kubectl.select(cluster).namespace or "default"
+
+
+@contextlib.contextmanager
+def _selecting() -> Iterator[None]:
+    try:
+        yield
+    except errors.BackendError as error:
+        raise UnreadableError(f"{str(error).rstrip('.')}. Set --kubeconfig or --context") from error
 
 
 class ApiClient:

@@ -174,6 +174,15 @@ async def test_an_hpa_without_a_value_has_the_verdict_of_its_metric(
     assert document["explanations"] == [EXPLANATION]
 
 
+async def test_an_hpa_is_of_the_given_namespace_or_that_of_the_context(run: Run) -> None:
+    """The fake server has `default/gpu-hpa` only."""
+    of_context, _ = await run("hpa", "gpu-hpa")
+    given, _ = await run("hpa", "gpu-hpa", "--namespace=default")
+    other, _ = await run("hpa", "gpu-hpa", "-n", "team-a")
+
+    assert (of_context, given, other) == (0, 0, 2)
+
+
 async def test_an_hpa_that_does_not_exist_cannot_be_told(run: Run) -> None:
     code, output = await run("hpa", "default/nope")
 
@@ -185,7 +194,7 @@ async def test_an_hpa_that_does_not_exist_cannot_be_told(run: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [("a//b", "util"), ("a/b/c/d", "util"), ("hpa", "gpu-hpa"), ("default/pods/*",)]
+    "arguments", [("a//b", "util"), ("a/b/c/d", "util"), ("hpa", "a/b/c"), ("default/pods/*",)]
 )
 def test_an_invalid_command_line_is_a_usage_error(
     arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]
@@ -202,7 +211,7 @@ def test_without_a_cluster_it_says_what_to_set(
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
 
     assert program.main(["explain", "default", "util"]) == 2
-    assert capsys.readouterr().out.endswith(". Set --kubeconfig\n")
+    assert capsys.readouterr().out.endswith(". Set --kubeconfig or --context\n")
 
 
 async def test_kubeconfig_is_found_as_by_kubectl(
