@@ -28,8 +28,8 @@ def main() -> int:
     """Run the cluster until a signal, and remove what it left."""
     check_machine()
     with runs.running(binary.cache(os.environ) / "runs") as (folder, lock):
-        inside = (sys.executable, "-m", "tools.node.inside", folder, *sys.argv[1:])
-        command = child_command(*_NAMESPACES, *inside)
+        inside = ("-m", "tools.node.inside", str(folder), *sys.argv[1:])
+        command = child_command(*_NAMESPACES, sys.executable, *inside)
         # In its own session: Ctrl-C must reach only this process.
         process = subprocess.Popen(command, pass_fds=[lock], start_new_session=True)
         try:

@@ -52,8 +52,8 @@ class Root:
             each.mkdir()
         options = ",".join(f"{key}={each}" for key, each in layers.items())
         _mount(self.path, "overlay", "-t", "overlay", "-o", f"lowerdir={self._packages},{options}")
-        # overlayfs cannot be the upper layer of containerd's snapshots. Files of images in memory are
-        # gone at once at the end; from a busy disk, their removal took 15 s.
+        # overlayfs cannot be the upper layer of containerd's snapshots. Images in memory are gone
+        # at once at the end; their removal from a busy disk took 15 s.
         for name in ("run", "tmp", "var/lib"):
             _mount(self.path / name, "tmpfs", "-t", "tmpfs")
         self._bind(images, "var/lib/containers")
