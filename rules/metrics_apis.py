@@ -47,6 +47,8 @@ USAGE = MetricsApi("metrics.k8s.io", ("v1beta1",))
 """CPU and memory of pods and nodes."""
 APIS = (CUSTOM, EXTERNAL, USAGE)
 """In the order of discovery."""
+OPENAPI_TITLE = "gpu-metrics-adapter"
+"""Title of the OpenAPI documents of each group, if this program serves it."""
 
 
 def custom_metric(
@@ -73,6 +75,12 @@ def external_metric(metric: str, namespace: str) -> str:
 def pod_usage(namespace: str) -> str:
     """Return the path of the CPU and memory of pods."""
     return f"{USAGE.path()}/{_within(namespace)}pods"
+
+
+def openapi(apiservice: str) -> str:
+    """Return the path of the OpenAPI document of the program behind an APIService."""
+    version, _, group = apiservice.partition(".")
+    return f"/openapi/v3/apis/{group}/{version}"
 
 
 def _within(namespace: str) -> str:

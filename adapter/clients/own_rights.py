@@ -5,7 +5,7 @@ The parts of the server require them, and `doctor` reviews them for the adapter'
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import replace
 
 from adapter.clients.rights import Right
@@ -51,15 +51,18 @@ def of_secret(service: str, namespace: str) -> Right:
     )
 
 
-def of_apiservices(names: Iterable[str]) -> Iterator[Right]:
-    """Yield the rights to publish the caBundle in the APIServices `names`."""
+def of_apiservices(
+    names: Iterable[str], own: Container[str] = CUSTOM.apiservices
+) -> Iterator[Right]:
+    """Yield the rights to publish the caBundle in those of the APIServices `names` that are `own`.
+
+    Without its component, the APIService of another group may belong to another server.
+    """
     for name in names:
-        # Without its component, the APIService of another group may belong to another server.
-        own = name.endswith(f".{CUSTOM.name}")
         yield Right(
             group="apiregistration.k8s.io",
             resource="apiservices",
-            verbs=("get", "patch") if own else ("get",),
+            verbs=("get", "patch") if name in own else ("get",),
             consequence="the API server may refuse the serving certificate",
             name=name,
         )

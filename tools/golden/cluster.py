@@ -18,12 +18,11 @@ from unittest import mock
 import time_machine
 
 from adapter.background import Background
-from adapter.cli.console.reader import ClusterReader, ShownInstallation
+from adapter.cli.console.reader import ClusterReader, ShownCluster
 from adapter.cli.console.views import PageQuery, Views
 from adapter.clients.kubernetes import Kube
 from rules.quoting import escaped
 from tools import kubeconfig as kubeconfigs
-from tools.cluster.server import NAME, NAMESPACE
 from tools.faults.seeds import FAULTS, Fault
 from tools.golden import exchanges, run
 from tools.golden.exchanges import KUBERNETES, Recording
@@ -116,10 +115,8 @@ async def _views(
     kube = await Kube.connect(kubeconfig, qps=_RATE, burst=_RATE, timeout=_TIMEOUT)
     try:
         async with Background.running() as background:
-            installation = ShownInstallation(
-                kubeconfig=kubeconfig, namespace=NAMESPACE, service=NAME, prometheus=None
-            )
-            views = Views(ClusterReader(kube, installation, None))
+            cluster = ShownCluster(kubeconfig=kubeconfig, prometheus=None)
+            views = Views(ClusterReader(kube, cluster, None))
             seen = views.reader.autoscalers
             background.start("autoscalers", seen.run())
             await views.autoscalers(PageQuery())  # metrics are requested once a row is shown

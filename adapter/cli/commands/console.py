@@ -40,7 +40,7 @@ class _Console(FlagGroup):
             )
 
 
-_GROUPS = (_Console, doctor.Installation, KubectlSettings, settings.PrometheusSettings)
+_GROUPS = (_Console, KubectlSettings, settings.PrometheusSettings)
 COMMAND = settings.CommandSpec(
     name="console",
     help=f"""Usage: gpu-metrics-adapter console [FLAGS]
@@ -63,12 +63,12 @@ Exit code: 0 after a signal, 1 if it cannot start, 2 for an invalid command line
 def main(argv: Sequence[str]) -> int:
     """Return 0 after a signal, 1 if the console cannot start. Raises UsageError, HelpRequested."""
     line, prometheus = doctor.parse(COMMAND, argv)
-    options, installation, cluster, _ = line.groups
+    options, cluster, _ = line.groups
     from adapter.cli.commands import shutdown
 
     try:
         with without_log():
-            shutdown.run(_run(options, installation, cluster, prometheus))
+            shutdown.run(_run(options, cluster, prometheus))
     except errors.StartError as error:
         print(error, file=sys.stderr)
         return 1
@@ -82,7 +82,6 @@ def main(argv: Sequence[str]) -> int:
 
 async def _run(
     options: _Console,
-    installation: doctor.Installation,
     flags: KubectlSettings,
     prometheus: settings.PrometheusSettings | None,
 ) -> None:
@@ -92,12 +91,7 @@ async def _run(
     from adapter.cli.commands import shutdown
     from adapter.cli.console import reader, server
 
-    cluster = reader.ShownInstallation(
-        kubeconfig=flags,
-        namespace=installation.namespace,
-        service=installation.service,
-        prometheus=prometheus,
-    )
+    cluster = reader.ShownCluster(kubeconfig=flags, prometheus=prometheus)
     with shutdown.stopping() as stop:
         async with server.running(cluster, port=options.port, prefix=options.prefix) as address:
             print(f"Console: {address}\nCtrl-C ends it.", flush=True)

@@ -9,22 +9,9 @@ from dataclasses import dataclass
 from adapter import settings
 from adapter.cli.commands import without_log
 from adapter.settings.command_line import CommandLine
-from adapter.settings.flag import FlagGroup, flag
-from adapter.settings.flag_types import STRING
+from adapter.settings.flag import FlagGroup
 from adapter.settings.kubectl import KubectlSettings
 from adapter.settings.output import output
-
-_NAME = "gpu-metrics-adapter"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Installation(FlagGroup):
-    """Where the adapter is installed."""
-
-    TITLE = "Installation"
-
-    namespace: str = flag("namespace", STRING, "Namespace of the adapter.", default=_NAME)
-    service: str = flag("service", STRING, "Service in front of the adapter.", default=_NAME)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,13 +23,13 @@ class _Report(FlagGroup):
     format: str = output()
 
 
-_GROUPS = (Installation, _Report, KubectlSettings, settings.PrometheusSettings)
+_GROUPS = (_Report, KubectlSettings, settings.PrometheusSettings)
 _HELP = f"""Usage: gpu-metrics-adapter doctor [FLAGS]
 
-Checks the APIServices, the Service, certificates, the front proxy, rights, the health of the
-adapter's pods, the metrics of all autoscalers, Prometheus, its GPU exporters, and clocks. It only
-reads. Each line is a state (ok, skipped, warning, failure), a name and a fact, followed by cause
-and cure. The last line has the most important fault.
+Checks the APIServices, the Service to which they refer, certificates, the front proxy, rights, the
+health of the adapter's pods, the metrics of all autoscalers, Prometheus, its GPU exporters, and
+clocks. It only reads. Each line is a state (ok, skipped, warning, failure), a name and a fact,
+followed by cause and cure. The last line has the most important fault.
 
 Runs on any computer with a kubeconfig, or in the adapter's pod, which sees less: its account may
 read neither autoscalers nor other pods. Without --prometheus-url, `$PROMETHEUS_URL` is used, which
@@ -60,8 +47,8 @@ COMMAND = settings.CommandSpec(name="doctor", help=_HELP, groups=_GROUPS)
 def main(argv: Sequence[str]) -> int:
     """Return 0 without a failure, 1 with one, 2 if there is no API server to check."""
     line, prometheus = parse(COMMAND, argv)
-    installation, options, cluster, _ = line.groups
-    return _run(installation, cluster, options.format, prometheus)
+    options, cluster, _ = line.groups
+    return _run(cluster, options.format, prometheus)
 
 
 def parse(
@@ -76,10 +63,7 @@ def parse(
 
 
 def _run(
-    installation: Installation,
-    cluster: KubectlSettings,
-    form: str,
-    prometheus: settings.PrometheusSettings | None,
+    cluster: KubectlSettings, form: str, prometheus: settings.PrometheusSettings | None
 ) -> int:
     import asyncio
 
@@ -87,14 +71,7 @@ def _run(
     from adapter.cli.output import write
 
     with without_log():
-        reached, findings = asyncio.run(
-            checks.examine(
-                cluster,
-                service=installation.service,
-                namespace=installation.namespace,
-                prometheus=prometheus,
-            )
-        )
+        reached, findings = asyncio.run(checks.examine(cluster, prometheus=prometheus))
     if form == "text":
         print("\n".join(report.lines(findings)))
     else:

@@ -17,7 +17,7 @@ from adapter.cache import SingleFlightCache
 from adapter.cli.console import autoscalers as seen
 from adapter.cli.console import history as past
 from adapter.cli.console.rows import Row
-from adapter.cli.doctor import autoscaler, checks, installation
+from adapter.cli.doctor import autoscaler, checks, installation, registration
 from adapter.cli.doctor.autoscaler import Explained
 from adapter.cli.doctor.client import ApiClient
 from adapter.clients import detection
@@ -65,25 +65,21 @@ _EVENTS = "/api/v1/namespaces/{}/events"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShownInstallation:
+class ShownCluster:
     """What doctor checks."""
 
     kubeconfig: KubectlSettings | str
-    namespace: str
-    service: str
     prometheus: settings.PrometheusSettings | None
 
 
 class ClusterReader:
     """What is read of one cluster."""
 
-    def __init__(
-        self, kube: Kube, installation: ShownInstallation, prometheus: Prometheus | None
-    ) -> None:
+    def __init__(self, kube: Kube, cluster: ShownCluster, prometheus: Prometheus | None) -> None:
         self.autoscalers = seen.AutoscalerList(kube)
         self._kube = kube
         self.client = ApiClient(kube)
-        self._installation = installation
+        self._cluster = cluster
         self.prometheus = prometheus
         self._answers: SingleFlightCache[str, Any] = SingleFlightCache(
             ttl=lambda key, _: _TTL.get(key.partition(" ")[0], _OTHERS), max_size=_MAX_ANSWERS
@@ -98,15 +94,10 @@ class ClusterReader:
 
     async def findings(self) -> tuple[Finding, ...]:
         """Return the findings of doctor."""
-        place = self._installation
+        cluster = self._cluster
         _, findings = await self.cached(
             "doctor",
-            lambda: checks.examine(
-                place.kubeconfig,
-                service=place.service,
-                namespace=place.namespace,
-                prometheus=place.prometheus,
-            ),
+            lambda: checks.examine(cluster.kubeconfig, prometheus=cluster.prometheus),
         )
         return findings
 
@@ -169,12 +160,7 @@ class ClusterReader:
             raise UnreadableError(f"the pods of the adapter cannot be read: {error}") from error
 
     async def _pods(self) -> list[Document]:
-        installed = installation.Installed(
-            api=self._kube,
-            service=self._installation.service,
-            namespace=self._installation.namespace,
-            user="",
-        )
+        installed = await registration.find(self._kube, user="")
         found = []
         for pod in await installed.pods():
             reply = await installation.readyz(installed, pod)

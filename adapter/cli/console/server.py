@@ -11,7 +11,7 @@ from adapter import errors
 from adapter.background import Background
 from adapter.cli.console import pages
 from adapter.cli.console.guard import TokenGuard
-from adapter.cli.console.reader import ClusterReader, ShownInstallation
+from adapter.cli.console.reader import ClusterReader, ShownCluster
 from adapter.cli.console.views import Views
 from adapter.clients import kubectl, sources
 from adapter.clients.kubernetes import Kube
@@ -24,14 +24,14 @@ _TIMEOUT = 20.0
 
 
 @contextlib.asynccontextmanager
-async def running(installation: ShownInstallation, *, port: int, prefix: str) -> AsyncIterator[str]:
+async def running(cluster: ShownCluster, *, port: int, prefix: str) -> AsyncIterator[str]:
     """Run the console and yield its first address, which has the token. Raises StartError.
 
     With a `port` of 0, any free one is taken. `prefix` is empty or a path without a slash at its
     end.
     """
     async with contextlib.AsyncExitStack() as stack:
-        flags = installation.kubeconfig
+        flags = cluster.kubeconfig
         try:
             title = kubectl.select(flags).title if isinstance(flags, KubectlSettings) else ""
             kube = await Kube.connect(flags, qps=_QPS, burst=_BURST, timeout=_TIMEOUT)
@@ -42,10 +42,10 @@ async def running(installation: ShownInstallation, *, port: int, prefix: str) ->
         stack.push_async_callback(kube.close)
         background = await stack.enter_async_context(Background.running())
         prometheus = None
-        if installation.prometheus is not None:
-            connection = sources.connect_prometheus(installation.prometheus)
+        if cluster.prometheus is not None:
+            connection = sources.connect_prometheus(cluster.prometheus)
             prometheus = await stack.enter_async_context(connection)
-        reader = ClusterReader(kube, installation, prometheus)
+        reader = ClusterReader(kube, cluster, prometheus)
         background.start("autoscalers of the console", reader.autoscalers.run())
         guard = TokenGuard(f"{prefix}/")
         app = pages.application(Views(reader), guard, prefix, cluster=title)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from adapter import errors, settings
@@ -30,11 +30,7 @@ _KUBECONFIG = "set --kubeconfig or --context to a cluster that kubectl reaches"
 
 
 async def examine(
-    cluster: KubectlSettings | str,
-    *,
-    service: str,
-    namespace: str,
-    prometheus: settings.PrometheusSettings | None,
+    cluster: KubectlSettings | str, *, prometheus: settings.PrometheusSettings | None
 ) -> tuple[bool, tuple[Finding, ...]]:
     """Return whether the API server was reached, and what all checks found, root causes first."""
     async with contextlib.AsyncExitStack() as stack:
@@ -50,20 +46,35 @@ async def examine(
                 skipped("cluster", "not checked without the API server"),
             )
             return False, (*unreached, *await report.run({"prometheus": _prometheus(prometheus)}))
-        installed = Installed(api=api, service=service, namespace=namespace, user=user)
+        try:
+            installed = await registration.find(api, user)
+            registered = registration.registered(installed)
+        except errors.BackendError as error:
+            installed, registered = Installed(api=api, user=user), _fail(error)
         checks = {
-            "apiservices": registration.registered(installed),
+            "apiservices": registered,
             "service": installation.endpoints(installed),
-            "serving-certificate": registration.served(installed),
+            "serving-certificate": _of_service(installed, registration.served),
             "front-proxy": installation.front_proxy(installed),
-            "rights": permissions.of_adapter(installed),
+            "rights": _of_service(installed, permissions.of_adapter),
             "rights of the HPA controller": permissions.of_hpas(installed),
             "prometheus": _deployed(installed, prometheus),
-            "adapter": installation.health(installed),
+            "adapter": _of_service(installed, installation.health),
             "autoscalers": autoscalers.metrics(installed),
             "metrics": installation.metrics(installed),
         }
         return True, (*found, *_related(await report.run(checks)))
+
+
+async def _fail(error: Exception) -> Iterable[Finding]:
+    raise error
+
+
+async def _of_service(
+    installed: Installed, check: Callable[[Installed], Awaitable[Iterable[Finding]]]
+) -> Iterable[Finding]:
+    """Return what a check of the Service finds; nothing without one, as the check of it says."""
+    return await check(installed) if installed.service else ()
 
 
 def _related(findings: Sequence[Finding]) -> Iterator[Finding]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
@@ -22,6 +22,8 @@ from certs.bundle import UNREADABLE
 from rules.findings import Finding, failure, ok, skipped, warning
 from rules.metrics_apis import CUSTOM
 
+_HELM = "meta.helm.sh/release"
+"""Beginning of the annotations of what Helm installs."""
 _SELF_REVIEW = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 _MAX_SKEW = 5.0
 """Seconds. Certificates and tokens tolerate more, timestamps of metrics do not."""
@@ -42,17 +44,37 @@ _SOON = 86400.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Installed:
-    """The installation to check, and the user who checks it."""
+    """The installation to check, as `registration.find` finds it, and the user who checks it."""
 
     api: Kube
-    service: str
-    namespace: str
     user: str
+    apiservices: Mapping[str, Mapping[str, Any] | None] = field(default_factory=dict)
+    """Documents of the APIServices of all groups and versions; None for one that does not exist."""
+    namespace: str = ""
+    service: str = ""
+    """Service in front of the adapter; empty if no APIService refers to one."""
 
     @property
     def name(self) -> str:
         """Namespace and name of the Service."""
         return f"{self.namespace}/{self.service}"
+
+    @property
+    def own(self) -> Mapping[str, Mapping[str, Any]]:
+        """APIServices that refer to the Service."""
+        found = {name: each for name, each in self.apiservices.items() if each is not None}
+        return {name: each for name, each in found.items() if owner(each) == self.name}
+
+    @property
+    def apply(self) -> str:
+        """Return how to apply again what was installed."""
+        for document in self.own.values():
+            annotations = (document.get("metadata") or {}).get("annotations") or {}
+            if release := annotations.get(f"{_HELM}-name"):
+                within = annotations.get(f"{_HELM}-namespace", self.namespace)
+                again = f"helm -n {within} get manifest {release} | kubectl apply -f -"
+                return f"apply the manifests again: {again}"
+        return "apply the manifests again: kubectl apply -k with your overlay"
 
     @property
     def path(self) -> str:
@@ -71,7 +93,7 @@ class Installed:
 
     async def service_spec(self) -> Mapping[str, Any] | None:
         """Return the `spec` of the Service; None if it does not exist. Raises BackendError."""
-        document = await self.find(f"{self.path}/services/{self.service}")
+        document = await self.find(f"{self.path}/services/{self.service}") if self.service else None
         return None if document is None else document.get("spec") or {}
 
     async def pods(self) -> Sequence[Mapping[str, Any]]:
@@ -82,6 +104,12 @@ class Installed:
         selector = ",".join(f"{key}={value}" for key, value in found.items())
         listed = await self.api.get(f"{self.path}/pods", {"labelSelector": selector, "limit": "50"})
         return (listed.get("items") or ())[:_MAX_PODS]
+
+
+def owner(apiservice: Mapping[str, Any]) -> str:
+    """Return `NAMESPACE/NAME` of the Service of an APIService; `/` without one."""
+    service = (apiservice.get("spec") or {}).get("service") or {}
+    return f"{service.get('namespace', '')}/{service.get('name', '')}"
 
 
 async def api_server(api: Kube) -> tuple[Sequence[Finding], str]:
@@ -121,11 +149,13 @@ def clock(of: str, skew: float) -> Finding:
 
 async def endpoints(installed: Installed) -> Iterable[Finding]:
     """Return whether ready pods are behind the Service; if not, why."""
+    if not installed.service:
+        fact = "not known, because no APIService refers to this adapter"
+        return [skipped("service", fact, cure="see apiservice")]
     spec = await installed.service_spec()
     if spec is None:
         fact = f"Service {installed.name} does not exist"
-        cure = "apply manifests/base, or set --namespace and --service"
-        return [failure("service", fact, cure=cure)]
+        return [failure("service", fact, cure=installed.apply)]
     if spec.get("type") == "ExternalName":
         return [ok("service", f"{installed.name} stands for {spec.get('externalName')}")]
     slices = await installed.api.get(
@@ -268,6 +298,8 @@ def expires_soon(certificate: x509.Certificate) -> bool:
 
 async def metrics(installed: Installed) -> Iterable[Finding]:
     """Return whether rules select something, as the API server sees it."""
+    if installed.own and not any(installed.apiservices[each] for each in CUSTOM.apiservices):
+        return [skipped("metrics", f"the cluster has no APIService of {CUSTOM.name}")]
     path = CUSTOM.path()
     reply = await installed.api.fetch(path)
     if reply.status != 200:

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Sequence
 
 import orjson
 
+from adapter import errors
 from adapter.background import gather_or_cancel
-from adapter.cli.doctor import installation, registration
+from adapter.cli.doctor import deployment, installation
 from adapter.cli.doctor.installation import Installed
 from adapter.clients import own_rights, rights
 from adapter.clients.rights import Account, Right
@@ -24,7 +25,7 @@ async def of_adapter(installed: Installed) -> Iterable[Finding]:
     account = await installation.account(installed)
     apis = [CUSTOM, EXTERNAL]
     kinds = await _kinds(installed)
-    if await registration.is_own(installed, USAGE):
+    if not installed.own.keys().isdisjoint(USAGE.apiservices):
         apis.append(USAGE)
         kinds = sorted({*kinds, NODES})
     names = [name for api in apis for name in api.apiservices]
@@ -33,8 +34,8 @@ async def of_adapter(installed: Installed) -> Iterable[Finding]:
         own_rights.TOKEN_REVIEWS,
         own_rights.AUTHENTICATION_CONFIG,
         own_rights.ACCESS_REVIEWS,
-        *own_rights.of_apiservices(names),
-        own_rights.of_secret(installed.service, installed.namespace),
+        *own_rights.of_apiservices(names, installed.own.keys() & CUSTOM.apiservices),
+        *await _of_secret(installed),
     )
     reviewed = None if installed.user == account.user else account
     missing = await _missing(installed, required, reviewed)
@@ -49,6 +50,17 @@ async def of_adapter(installed: Installed) -> Iterable[Finding]:
         )
         for right in missing
     ]
+
+
+async def _of_secret(installed: Installed) -> Iterable[Right]:
+    """Return the right to share the serving CA, unless the certificate is that of a flag."""
+    try:
+        flags = await deployment.flags(installed)
+    except errors.Refused:
+        flags = None
+    if flags is not None and flags.serving.tls_cert_file is not None:
+        return ()
+    return (own_rights.of_secret(installed.service, installed.namespace),)
 
 
 async def of_hpas(installed: Installed) -> Iterable[Finding]:

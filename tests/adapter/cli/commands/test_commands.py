@@ -411,7 +411,7 @@ EXPLAINS = "\n`gpu-metrics-adapter {} --help` explains the command line\n"
         ("presets detect --output=xml", "--output=xml: must be text or json or yaml\n"),
         ("certs", "issue: is missing\n"),
         ("test", "FILE...: is missing\n"),
-        ("doctor --servce=x", "--servce: unknown flag; did you mean --service?\n"),
+        ("doctor --outptu=x", "--outptu: unknown flag; did you mean --output?\n"),
         ("demo --nodes=0", "--nodes=0: must be between 1 and 1000\n"),
         ("demo --nodes=x", "--nodes=x: must be an integer\n"),
         ("demo --load=-1", "--load=-1: must be between 0 and 1000, fixed or gpu\n"),

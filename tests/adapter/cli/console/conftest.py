@@ -12,7 +12,7 @@ from aiohttp import test_utils, web
 from adapter.background import Background
 from adapter.cli.console import pages
 from adapter.cli.console.guard import TokenGuard
-from adapter.cli.console.reader import ClusterReader, ShownInstallation
+from adapter.cli.console.reader import ClusterReader, ShownCluster
 from adapter.cli.console.views import Views
 from adapter.clients.kubernetes import Kube
 from adapter.clients.prometheus import Prometheus
@@ -104,9 +104,7 @@ async def start(aiohttp_server: Any, tmp_path: Path) -> Any:
         kube = await Kube.connect(kubeconfig, qps=1e6, burst=10**6)
         reader = ClusterReader(
             kube,
-            ShownInstallation(
-                kubeconfig=kubeconfig, namespace="gpu", service="gpu", prometheus=None
-            ),
+            ShownCluster(kubeconfig=kubeconfig, prometheus=None),
             prometheus,
         )
         background = Background.running()

@@ -40,12 +40,8 @@ def test_a_port_in_use_is_named(tmp_path, capsys) -> None:
 async def test_each_page_names_context_cluster_and_user(tmp_path) -> None:
     kubeconfig = tmp_path / "kubeconfig"
     kubeconfig.write_text(KUBECONFIG)
-    cluster = reader.ShownInstallation(
-        kubeconfig=KubectlSettings(kubeconfig=str(kubeconfig)),
-        namespace="gpu",
-        service="gpu",
-        prometheus=None,
-    )
+    flags = KubectlSettings(kubeconfig=str(kubeconfig))
+    cluster = reader.ShownCluster(kubeconfig=flags, prometheus=None)
     jar = aiohttp.CookieJar(unsafe=True)
     async with (
         server.running(cluster, port=0, prefix="") as address,

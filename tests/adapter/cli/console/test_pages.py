@@ -403,6 +403,8 @@ async def test_without_prometheus_exporters_say_what_is_missing(world: World, st
 
 
 async def test_the_adapter_has_its_pods_with_their_checks(world: World, start: Start) -> None:
+    apiservice = "/apis/apiregistration.k8s.io/v1/apiservices/v1beta1.custom.metrics.k8s.io"
+    world.documents[apiservice] = {"spec": {"service": {"namespace": "gpu", "name": "gpu"}}}
     world.documents["/api/v1/namespaces/gpu/services/gpu"] = {"spec": {"selector": {"a": "b"}}}
     pod = {
         "metadata": {"name": "one"},

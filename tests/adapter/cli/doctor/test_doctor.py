@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import dataclasses
 import json
 import ssl
 import time
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -47,7 +47,6 @@ SLICES = f"/apis/discovery.k8s.io/v1/namespaces/{NAME}/endpointslices"
 CONFIG = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication"
 CUSTOM = "v1beta2.custom.metrics.k8s.io"
 EXTERNAL = "v1beta1.external.metrics.k8s.io"
-APISERVICES = "/apis/apiregistration.k8s.io/v1/apiservices"
 
 
 @pytest.fixture
@@ -131,9 +130,11 @@ def texts(findings):
     ],
 )
 def test_an_apiservice_is_judged_by_owner_and_condition(name, document, state, words):
-    installed = Installed(api=None, service=NAME, namespace=NAME, user="")
+    installed = Installed(
+        api=None, user="", apiservices={name: document}, namespace=NAME, service=NAME
+    )
 
-    finding = registration._judge(name, document, installed)
+    finding = registration._judge(name, document, installed, required=name == CUSTOM)
 
     assert finding.state is state
     assert words in texts([finding])[0]
@@ -262,9 +263,9 @@ async def test_a_missing_front_proxy_configuration_is_a_failure(installed):
     ],
 )
 async def test_an_invalid_ca_bundle_is_a_failure(installed, answers, bundle, words):
-    answers[f"{APISERVICES}/{CUSTOM}"] = apiservice(status="True", caBundle=bundle)
+    document = apiservice(status="True", caBundle=bundle)
 
-    (finding,) = await registration.served(installed)
+    (finding,) = await registration.served(replace(installed, apiservices={CUSTOM: document}))
 
     assert finding.state is State.FAILURE
     assert words in finding.fact
@@ -287,7 +288,7 @@ async def test_a_certificate_that_the_ca_bundle_does_not_verify_is_a_failure(
     for name, bundle in (("own", ca.pem), ("other", pem(0))):
         document = apiservice(status="True", caBundle=base64.b64encode(bundle).decode())
         document["spec"]["service"]["port"] = port
-        answers[f"{APISERVICES}/{CUSTOM}"] = document
+        installed = replace(installed, apiservices={CUSTOM: document})
         states[name] = (await registration.served(installed))[0]
     server.close()
 
@@ -303,7 +304,7 @@ async def test_a_certificate_that_the_ca_bundle_does_not_verify_is_a_failure(
 
 async def test_the_account_is_that_of_the_pods_or_of_a_caller_in_a_pod(installed, answers):
     async def account(user="admin"):
-        return (await installation.account(dataclasses.replace(installed, user=user))).user
+        return (await installation.account(replace(installed, user=user))).user
 
     prefix = f"system:serviceaccount:{NAME}:"
     unknown = await account(), await account(f"{prefix}helm"), await account(f"{prefix[:-1]}x:y")
@@ -551,7 +552,7 @@ async def test_an_api_server_that_hangs_ends_its_checks_soon(aiohttp_server, tmp
     path = kubernetes.kubeconfig(tmp_path, await aiohttp_server(app))
     monkeypatch.setattr(checks, "_TIMEOUT", 0.1)
 
-    reached, findings = await checks.examine(path, service=NAME, namespace=NAME, prometheus=None)
+    reached, findings = await checks.examine(path, prometheus=None)
 
     assert not reached
     assert "0.1 s" in findings[0].fact
@@ -573,7 +574,7 @@ def test_the_url_of_the_environment_is_the_default(without_cluster, monkeypatch,
 async def test_series_of_exporters_are_judged_on_a_real_prometheus(tmp_path: Path) -> None:
     flags = settings.PrometheusSettings()
     with real.run(tmp_path) as server:
-        flags = dataclasses.replace(flags, url=server.url)
+        flags = replace(flags, url=server.url)
         server.put('up{job="x",instance="y"} 1')
         nothing = texts(await checks._prometheus(flags))
         labels = 'gpu="0",UUID="u",job="d",instance="i",pod="exporter"'
@@ -582,7 +583,7 @@ async def test_series_of_exporters_are_judged_on_a_real_prometheus(tmp_path: Pat
         own = texts(await checks._prometheus(flags))
     (tmp_path / "whole").mkdir()
     with real.run(tmp_path / "whole") as server:
-        flags = dataclasses.replace(flags, url=server.url)
+        flags = replace(flags, url=server.url)
         server.put('up{job="d",instance="i",pod="exporter"} 1')
         for each in sorted((EXPORTERS / "c4-4.8.2-default").glob("*.prom")):
             server.put(*each.read_text().splitlines())
