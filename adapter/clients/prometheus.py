@@ -389,6 +389,7 @@ class Prometheus:
                         self._url(path, params, in_url=verb == "GET"),
                         session=session,
                         middlewares=middlewares,
+                        connect=seconds / 2,
                         data=params if verb == "POST" else None,
                         headers=self._headers,
                     )

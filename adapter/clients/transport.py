@@ -74,16 +74,19 @@ class Transport:
         session: aiohttp.ClientSession | None = None,
         middlewares: Sequence[aiohttp.ClientMiddlewareType] = (),
         seconds: float | None = None,
+        connect: float | None = None,
         **options: Any,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """Yield the response, which must end within `seconds`; `options` are those of aiohttp.
+
+        A connection must be established within `connect` seconds, its name resolved included.
 
         Raises what aiohttp raises; `backend_error` converts it.
         """
         response = await (session or self.session).request(
             method,
             url,
-            timeout=aiohttp.ClientTimeout(total=seconds),
+            timeout=aiohttp.ClientTimeout(total=seconds, connect=connect),
             ssl=self._tls_context() if self._tls_context else True,
             server_hostname=self._server_name,
             middlewares=(*self._middlewares, *middlewares),
@@ -196,6 +199,8 @@ def backend_error(
             refusal=redacted(error.refusal, secrets),
             retry_after=error.retry_after,
         )
+    if isinstance(error, aiohttp.ConnectionTimeoutError):
+        return errors.Unreachable(f"{request}: no connection in time")
     if isinstance(error, TimeoutError):
         return errors.TimedOut(f"{request}: no complete response within {seconds:g} s")
     undecodable = isinstance(error.__cause__, aiohttp.http_exceptions.ContentEncodingError)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import json
+import socket
 import ssl
 import time
 from dataclasses import replace
@@ -629,6 +631,24 @@ async def test_url_and_presets_are_those_of_the_deployment(installed, answers):
     # The address may be one that only pods reach.
     assert (finding.state, finding.cure) == (State.SKIPPED, backend.FROM_POD)
     assert "is not reachable from here" in finding.fact
+
+
+async def test_an_address_of_pods_that_lets_connections_time_out_is_skipped(installed, answers):
+    answers[f"{CORE}/services/{NAME}"] = SERVICE
+    with contextlib.ExitStack() as stack:
+        listener = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
+        address = listener.getsockname()
+        stack.enter_context(socket.create_connection(address))  # the kernel takes no other one
+        url = f"http://127.0.0.1:{address[1]}"
+        arguments = [f"--prometheus-url={url}", "--prometheus-timeout=100ms"]
+        answers[DEPLOYMENTS] = deployment(*arguments)
+
+        (of_deployment,) = await checks._deployed(installed, None)
+        (of_user,) = await checks._prometheus(settings.parse(arguments).prometheus)
+
+    assert (of_deployment.state, of_deployment.cure) == (State.SKIPPED, backend.FROM_POD)
+    assert "no connection in time" in of_deployment.fact
+    assert (of_user.state, of_user.fact) == (State.FAILURE, "Prometheus cannot be reached")
 
 
 @pytest.mark.parametrize(
