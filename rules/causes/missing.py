@@ -18,7 +18,7 @@ from rules.errors import AmbiguousSampleError, PlanError
 from rules.exporters import generations
 from rules.exporters.generations import ExporterGeneration
 from rules.findings import Finding, State
-from rules.kinds import NAMESPACES, PODS, WORKLOADS, GroupResource, Kinds
+from rules.kinds import NAMESPACES, NODES, PODS, WORKLOADS, GroupResource, Kinds
 from rules.query.catalog import Entry, Series
 from rules.query.plan import ExternalPlan, Plan
 from rules.quoting import counted, listed
@@ -235,12 +235,13 @@ def without_usage(plan: Plan, usages: Collection[str]) -> Finding:
     """Return the cause for pods or nodes of metrics.k8s.io without a sample: not in `usages`."""
     (step,) = plan.steps
     by = " and ".join(filter(None, (step.binding.resource, step.binding.namespace)))
+    exporter = "node-exporter" if plan.resource == NODES else "the kubelets (cAdvisor)"
     return Finding(
         reason=Reason.NO_SAMPLE,
         fact=f"{_lacking(plan, usages, plan.metric)}. {step.rule.config.where} returned no sample "
         "for them",
-        cure="A new one is not scraped yet; otherwise check that Prometheus scrapes the kubelets "
-        f"(cAdvisor), and compare the labels of its series by {by}",
+        cure=f"A new one is not scraped yet; otherwise check that Prometheus scrapes {exporter}, "
+        f"and compare the labels of its series by {by}",
     )
 
 

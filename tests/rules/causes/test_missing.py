@@ -631,10 +631,13 @@ def test_pods_with_a_value_that_is_not_finite_are_named_with_the_query():
     )
 
 
-def test_nodes_have_no_namespace():
+def test_nodes_have_no_namespace_and_another_exporter():
     _, memory = resource.plans(queries(), NODES, namespace="", names=["n"])
 
-    assert missing.without_usage(memory, ()).sentence.startswith("1 of 1 nodes has no memory: n. ")
+    cause = missing.without_usage(memory, ())
+
+    assert cause.sentence.startswith("1 of 1 nodes has no memory: n. ")
+    assert "check that Prometheus scrapes node-exporter, and compare" in cause.sentence
 
 
 @pytest.mark.parametrize(
