@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from itertools import chain
 
 import pytest
@@ -163,6 +164,21 @@ def test_a_release_of_the_original_is_upgraded_in_place(release):
     (container,) = pods["spec"]["containers"]
     assert "/adapter" not in container["args"]
     assert {each["name"] for each in pods["spec"]["volumes"]} == {"config", "tmp"}
+
+
+def test_the_documented_command_writes_values_without_a_warning(release, tmp_path):
+    page = (CHART.parents[1] / "docs" / "migration.md").read_text()
+    (command,) = re.findall(
+        r"^helm -n monitoring (get values .*) > values.yaml$", page, re.MULTILINE
+    )
+    file = tmp_path / "values.yaml"
+    flags = (f"--namespace={NAMESPACE}", f"--kubeconfig={release.kubeconfig}")
+    file.write_text(helm.run(*command.split(), *flags))
+
+    notes = release.run("upgrade", CHART, f"--values={file}")
+
+    assert yaml.safe_load(file.read_text()) == release.values
+    assert "has no effect" not in notes
 
 
 def test_upgrades_keep_what_the_adapter_wrote(release):

@@ -1,4 +1,4 @@
-"""`doctor` without a flag, after the documented installation with Helm on a real API server."""
+"""The documented installation on a real API server: what `doctor` says, and how it ends."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import pytest
 
 from adapter.cli import program
 from rules.metrics_apis import CUSTOM
-from tools import helm
+from tools import docs, helm
+from tools.cluster import server
 from tools.control_plane.client import MERGE_PATCH
 from tools.control_plane.daemon import Daemon, free_ports
 from tools.control_plane.plane import ControlPlane
@@ -71,3 +72,16 @@ def test_a_release_of_its_own_name_has_no_failure_for_an_administrator_and_for_i
         report = capsys.readouterr().out
         assert f"is Available, served by {NAMESPACE}/{NAME}\n" in report, report
         assert f"rights: {ACCOUNT} has the " in report
+
+
+def test_the_documented_command_deletes_what_kustomize_installed(
+    control_plane: ControlPlane,
+) -> None:
+    assert "\nkubectl delete -k mycluster " in (docs.ROOT / "docs" / "install.md").read_text()
+    server.install(control_plane)
+
+    # It would fail for an object that does not exist any more.
+    control_plane.kubectl("delete", "--timeout=60s", "-k", server.OVERLAY)
+
+    found = control_plane.kubectl("get", "apiservices", "--output=name")
+    assert "metrics.k8s.io" not in found
