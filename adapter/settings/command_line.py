@@ -48,6 +48,8 @@ class CommandSpec:
     """
     positional_flag: str = ""
     """Flag whose values the positional arguments are."""
+    words: tuple[str, ...] = ()
+    """What the first positional argument may be, for completion."""
 
     def parse(self, argv: Iterable[str]) -> CommandLine:
         """Parse the arguments after the name. Raises UsageError and HelpRequested."""

@@ -24,6 +24,8 @@ class FlagType(Generic[T]):
     """Raises ValueError; its text says what is expected."""
     repeatable: bool = False
     """Whether each occurrence of the flag appends to its value, a tuple."""
+    options: tuple[str, ...] = ()
+    """All values, for completion; empty if they cannot be listed."""
     redact: Callable[[str], str] = str
     """Function that removes secrets from the text, for an error message."""
 

@@ -102,7 +102,7 @@ def choice(*options: S) -> FlagType[S]:
                 return option
         raise ValueError(f"must be {' or '.join(options)}")
 
-    return FlagType(name="string", parse=parse)
+    return FlagType(name="string", parse=parse, options=options)
 
 
 def comma_separated(

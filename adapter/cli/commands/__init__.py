@@ -27,6 +27,7 @@ SUMMARIES = {
     "replay": "print what an autoscaler would have done in the past with other settings",
     "console": "show autoscalers, metrics and the checks of doctor in the browser",
     "certs": "issue a CA, a serving certificate and their Secret",
+    "completion": "print the completion of a shell: bash, zsh or fish",
     "version": "print the version, as --version does",
 }
 """Names of the commands, which are also the names of their modules."""

@@ -68,6 +68,7 @@ Secret is printed to standard output as YAML, everything else to standard error.
 {settings.flag_help(Issue)}""",
     groups=(Issue,),
     arguments=("issue",),
+    words=("issue",),
 )
 
 

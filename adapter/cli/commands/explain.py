@@ -57,6 +57,7 @@ Exit code: 0 if the metric, or each metric of the HPA, has a value; 1 if not; 2 
 told, and for an invalid command line.""",
     groups=(_Options, KubectlSettings),
     arguments=("WHERE", "METRIC"),
+    words=("hpa",),
 )
 
 

@@ -34,6 +34,7 @@ Without NAME, lists the presets. With NAME, prints the rules of that preset.
 {settings.flag_help(_Output)}""",
     groups=(_Output,),
     arguments=("[NAME]",),
+    words=("list", "detect", *presets.names()),
 )
 _DETECT = settings.CommandSpec(
     name="presets detect",
@@ -46,6 +47,9 @@ cannot be queried, 2 for an invalid command line.
 {settings.flag_help(settings.PrometheusSettings, _Output)}""",
     groups=(settings.PrometheusSettings, _Output),
 )
+
+
+COMMANDS = (COMMAND, _DETECT)
 
 
 def main(argv: Sequence[str]) -> int:

@@ -106,6 +106,7 @@ Exit code: 0; 1 if the past cannot be replayed, and the last line says why; 2 fo
 line.""",
     groups=_GROUPS,
     arguments=("hpa", "NAMESPACE/NAME"),
+    words=("hpa",),
 )
 
 

@@ -14,8 +14,15 @@ from collections.abc import Sequence
 
 from adapter import log_handler, settings
 from adapter.cli.commands import SUMMARIES
+from adapter.settings.settings import GROUPS
 
 log = logging.getLogger(__name__)
+
+COMMAND = settings.CommandSpec(
+    name="serve",
+    help=f"Usage: gpu-metrics-adapter [serve] [FLAGS]\n\n{settings.usage()}",
+    groups=tuple(GROUPS.values()),
+)
 
 
 def main(argv: Sequence[str]) -> int:
@@ -23,8 +30,7 @@ def main(argv: Sequence[str]) -> int:
     try:
         parsed = settings.parse(argv, commands=SUMMARIES)
     except settings.HelpRequested:
-        usage = f"Usage: gpu-metrics-adapter [serve] [FLAGS]\n\n{settings.usage()}"
-        raise settings.HelpRequested(usage) from None
+        raise settings.HelpRequested(COMMAND.help) from None
     debug = parsed.logs.verbosity >= log_handler.DEBUG_VERBOSITY
     level = logging.DEBUG if debug else logging.INFO
     set_up_logging(level, json=parsed.logs.format == "json")
