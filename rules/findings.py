@@ -66,13 +66,16 @@ class Finding:
     where: Place = NOWHERE
     lasting: bool = False
     """Whether the sentence has no age, count or time, and names no object but a requested one."""
+    summary: str = ""
+    """A sentence that is `lasting`, if the finding is not and its reason alone says less."""
 
     @property
     def sentence(self) -> str:
         """Return what is so, of what, and what to do."""
         text = f"{self.subject}: {self.fact}" if self.subject else self.fact
         for part in filter(None, (self.cause, self.cure)):
-            text += f"{': ' if part[0].islower() else '. '}{part}"
+            end = ": " if part[0].islower() else " " if text.endswith("?") else ". "
+            text += f"{end}{part}"
         return text
 
     def within(self, limit: int) -> str:

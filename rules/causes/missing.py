@@ -432,13 +432,15 @@ def no_pods(resource: GroupResource, names: Sequence[str], *, namespace: str) ->
     )
 
 
-def no_workload(resource: GroupResource, name: str, *, namespace: str) -> Finding:
-    """Return the cause for a workload that is not there."""
-    workload = wording.objects(resource, [name], namespace)
+def absent_object(resource: GroupResource, name: str, *, namespace: str) -> Finding:
+    """Return the cause for an object that does not exist."""
+    absent = wording.objects(resource, [name], namespace)
+    place = " or the namespace" if namespace else ""
     return Finding(
         reason=Reason.NO_OBJECT,
-        fact=f"{workload} does not exist",
-        cure="Correct the name: an HPA has it in `describedObject`",
+        fact=f"{absent} does not exist",
+        cure=f"Correct the name{place}: an HPA has the name in `describedObject`",
+        lasting=True,
     )
 
 
@@ -597,25 +599,28 @@ def _wrong_name(
 ) -> Finding:
     """Return the cause for a name that no rule is certain to produce."""
     kind = "rule" if resource is not None else "external rule"
+    suggestion = suggestions.suggest(inventory, rules, metric, resource)
     if not rules:
         others = len(inventory.ruleset.rules if resource is None else inventory.ruleset.external)
         fact, cure = f"no {kind} is loaded", "Set --config to a rules file, or --preset"
         if others and resource is None:
             fact = (
                 f"{counted(others, 'rule')} for custom metrics, but none for external ones is "
-                f"loaded{suggestions.suggest(inventory, rules, metric, resource)}"
+                f"loaded{suggestion.text}"
             )
             cure = "Add rules to `externalRules` by --config, or the preset of a gateway"
         elif others:
             fact = (
                 f"{counted(others, 'external rule')}, but none for custom metrics is loaded"
-                f"{suggestions.suggest(inventory, rules, metric, resource)}"
+                f"{suggestion.text}"
             )
             cure = "Add rules to `rules` by --config, or a preset"
-        return Finding(reason=Reason.NO_RULE, fact=fact, cure=cure)
+        summary = f"no {kind} is loaded{suggestion.lasting}" if others and suggestion.text else ""
+        return Finding(reason=Reason.NO_RULE, fact=fact, cure=cure, summary=summary)
     none = f"no {kind} produces a metric named {printable(metric)}"
-    if suggestion := suggestions.suggest(inventory, rules, metric, resource):
-        return Finding(reason=Reason.WRONG_NAME, fact=none + suggestion)
+    if suggestion.text:
+        summary = none + suggestion.lasting
+        return Finding(reason=Reason.WRONG_NAME, fact=none + suggestion.text, summary=summary)
     derived = sum(candidates.fixed_name(rule) is None for rule in rules)
     naming = f", {derived} of which name metrics after series" if derived else ""
     return Finding(

@@ -195,5 +195,7 @@ def summarize(cause: Finding) -> str:
     """
     if cause.lasting:
         return str(cause)
+    if cause.summary:
+        return str(Finding(reason=cause.reason, fact=cause.summary))
     reason = Reason(cause.reason)
     return str(Finding(reason=reason, fact=reason.summary, cure=reason.advice))

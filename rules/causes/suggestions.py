@@ -8,6 +8,7 @@ import functools
 import itertools
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from rules import presets, ruleset
 from rules.causes import candidates, wording
@@ -33,24 +34,34 @@ _SYNONYMS: Mapping[str, str] = {
 """Words in the names of GPU metrics -> the word that means the same; empty if it means little."""
 
 
+class Suggestion(NamedTuple):
+    """What to request instead, as the end of a sentence; empty without a suggestion."""
+
+    text: str
+    lasting: str
+    """The same without what changes while the rules stay the same."""
+
+
 def suggest(
     inventory: Inventory,
     rules: Sequence[CompiledRule],
     metric: str,
     resource: GroupResource | None,
-) -> str:
-    """Return what to request instead, as the end of a sentence; empty without a suggestion.
-
-    `resource` is None for an external metric.
-    """
-    return (
+) -> Suggestion:
+    """Return what to request instead; `resource` is None for an external metric."""
+    text = (
         of_series(rules, metric, inventory.series)
         or _other_api(inventory, metric, resource)
         or _preset(metric, resource, {metric})
-        or _similar(inventory, rules, metric, resource)
-        or _preset(metric, resource, _same_meaning(metric, preset_metrics()))
-        or _preset(metric, resource, similar_names(metric, preset_metrics()))
     )
+    if not text:
+        similar = _similar(inventory, rules, metric, resource)
+        if similar.text:
+            return similar
+        text = _preset(metric, resource, _same_meaning(metric, preset_metrics())) or _preset(
+            metric, resource, similar_names(metric, preset_metrics())
+        )
+    return Suggestion(text, text)
 
 
 def similar_names(name: str, known: Collection[str]) -> list[str]:
@@ -109,7 +120,7 @@ def _similar(
     rules: Sequence[CompiledRule],
     metric: str,
     resource: GroupResource | None,
-) -> str:
+) -> Suggestion:
     """Suggest metrics with similar names."""
     listed = {name for catalog in _catalogs(inventory) for name in catalog.external}
     if resource is not None:
@@ -120,8 +131,8 @@ def _similar(
         metric, spelling = metric.lower(), {name.lower(): name for name in sorted(spelling)}
     described = []
     same_meaning = _same_meaning(metric, fixed) if resource is not None else []
-    similar = same_meaning or similar_names(metric, spelling)
-    for name in (spelling[each] for each in similar):
+    similar = [spelling[each] for each in same_meaning or similar_names(metric, spelling)]
+    for name in similar:
         remark = ""
         if name not in listed:
             remark = " (no series now)"
@@ -132,7 +143,8 @@ def _similar(
             )
             remark = f" (of {wording.names(str(each.resource) for each in entries)})"
         described.append(wording.printable(name) + remark)
-    return wording.did_you_mean(described)
+    names = map(wording.printable, similar)
+    return Suggestion(wording.did_you_mean(described), wording.did_you_mean(names))
 
 
 def _catalogs(inventory: Inventory) -> Iterator[Catalog]:

@@ -5,7 +5,8 @@ import difflib
 import pytest
 
 from rules import presets, ruleset
-from rules.causes import suggestions
+from rules.causes import missing, suggestions
+from rules.causes.reasons import summarize
 from rules.kinds import PODS
 from tests import world
 
@@ -57,7 +58,7 @@ def suggestion(metric, *, preset="gpu-dcgm", resource=PODS):
     """The suggestion where one preset is loaded and its series are not listed."""
     loaded = ruleset.load([(preset, presets.text(preset))])
     inventory = world.generation(loaded).inventory(now=0.0)
-    return suggestions.suggest(inventory, loaded.rules, metric, resource)
+    return suggestions.suggest(inventory, loaded.rules, metric, resource).text
 
 
 @pytest.mark.parametrize(
@@ -93,6 +94,19 @@ def test_a_name_with_another_meaning_leads_to_no_metric_of_a_gpu(name):
 )
 def test_a_metric_of_a_preset_that_is_not_loaded_leads_to_the_preset(typed, text):
     assert text in suggestion(typed)
+
+
+def test_the_condition_of_an_hpa_names_what_was_meant_and_nothing_that_changes():
+    loaded = ruleset.load([("gpu-dcgm", presets.text("gpu-dcgm"))])
+    inventory = world.generation(loaded).inventory(now=0.0)
+
+    (cause,) = missing.of_metric(inventory, "duty_cycle_curent", PODS, {})
+
+    assert "did you mean duty_cycle_current (of " in cause.sentence
+    assert summarize(cause) == (
+        "WrongName: no rule produces a metric named duty_cycle_curent; did you mean "
+        "duty_cycle_current, duty_cycle_over_time?"
+    )
 
 
 def test_an_external_metric_leads_to_no_preset():

@@ -25,7 +25,7 @@ from rules.causes import missing
 from rules.causes.reasons import Reason
 from rules.errors import AmbiguousSampleError, PlanError, UnknownResourceError
 from rules.findings import Finding
-from rules.kinds import NAMESPACES, PODS, GroupResource, Kind, Kinds
+from rules.kinds import NAMESPACES, NODES, PODS, GroupResource, Kind, Kinds
 from rules.query import plan as plans
 from rules.query.aggregate import Value, of_workloads
 from rules.query.catalog import Catalog, Entry
@@ -226,7 +226,7 @@ async def _pods_of(
         backend.objects.pod_selectors(resource, namespace=target.namespace), resource, target
     )
     if target.name not in {ALL, *selectors_of}:
-        cause = missing.no_workload(resource, target.name, namespace=target.namespace)
+        cause = missing.absent_object(resource, target.name, namespace=target.namespace)
         raise not_found(target, backend, [cause], name=target.name)
     return {
         name: await _names_of(PODS, selectors_of[name], target, backend)
@@ -259,6 +259,18 @@ async def _check_not_finished(target: Target, kind: Kind, backend: Backend) -> N
     if not live:
         cause = missing.no_object(PODS, namespace=target.namespace, name=target.name)
         raise not_found(target, backend, [cause], name=target.name)
+
+
+async def _is_absent(target: Target, resource: GroupResource, backend: Backend) -> bool:
+    """Return whether a pod or a node does not exist; False if that is not known."""
+    if resource not in {PODS, NODES}:
+        return False  # a label may name what the adapter must not list
+    try:
+        found = await backend.objects.object(resource, namespace=target.namespace, name=target.name)
+    except BackendError as error:
+        log.info("%s %s: it is not known whether it exists: %s", resource, target.name, error)
+        return False
+    return found is None
 
 
 async def _without_young(
@@ -298,6 +310,8 @@ async def _explain(
     elif query is None:
         selector = str(resolved.selector)
         causes = (missing.no_match(entry.resource, namespace=target.namespace, selector=selector),)
+    elif target.name != ALL and await _is_absent(target, entry.resource, backend):
+        causes = (missing.absent_object(entry.resource, target.name, namespace=target.namespace),)
     else:
         causes = (*await backend.collector.of_plan(backend.inventory, query), *young)
     if target.name != ALL:

@@ -98,6 +98,7 @@ EXTERNAL = ("divided", "elsewhere", "absent_here", "secret_queue", "secretqueue"
 REASONS = {
     "LabelDropped",
     "LabelsMissing",
+    "NoObject",
     "NoRule",
     "NoSample",
     "NoSeries",

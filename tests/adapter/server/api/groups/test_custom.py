@@ -223,7 +223,7 @@ def test_only_a_named_cluster_scoped_object_is_authorized_at_cluster_scope(path,
             "pods/absent/gpu_util",
             "gpu_util for pods absent",
             "pods/absent/gpu_util",
-            Reason.NO_SAMPLE,
+            Reason.NO_OBJECT,
         ),
         ("nodes/*/gpu_util", "gpu_util for nodes", "nodes/gpu_util", Reason.OTHER_SCOPE),
         ("nodes//gpu_util", "gpu_util for nodes", "nodes/gpu_util", Reason.OTHER_SCOPE),
@@ -271,6 +271,14 @@ async def test_a_404_has_the_message_of_the_original_and_its_cause_which_is_logg
     assert [cause.reason for cause in error.causes] == [reason]
     assert not error.causes_visible  # the router decides
     assert collector.causes_visible == [(subject, error.causes)]
+
+
+async def test_a_pod_counts_as_present_while_the_api_server_fails(backend, objects):
+    objects.failure = errors.Unreachable("gone")
+
+    error = await error_of(backend, "/namespaces/default/pods/absent/gpu_util")
+
+    assert [cause.reason for cause in error.causes] == [Reason.NO_SAMPLE]
 
 
 async def test_the_cause_of_an_empty_list_is_logged(backend, evaluation, collector):
