@@ -61,6 +61,9 @@ def _run(parsed: settings.Settings) -> int:
     from adapter.server.app import binding
 
     try:
+        if parsed.serving.permit_port_sharing:
+            # The kernel gives each process a part of the connections, and another one serves now.
+            return _serve(parsed, None)
         with binding.bind(parsed.serving) as bound:
             return _serve(parsed, bound)
     except errors.StartError as error:
@@ -68,7 +71,7 @@ def _run(parsed: settings.Settings) -> int:
         return 1
 
 
-def _serve(parsed: settings.Settings, bound: socket.socket) -> int:
+def _serve(parsed: settings.Settings, bound: socket.socket | None) -> int:
     import uvloop
 
     from adapter.cli.commands import shutdown

@@ -323,6 +323,19 @@ program.main(["--objects=none", "--preset=gpu-dcgm"])
     assert done.stdout == "False\n", done.stderr
 
 
+def test_serve_takes_no_connections_of_a_shared_port_before_it_answers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sockets: list[socket.socket | None] = []
+    monkeypatch.setattr(serve, "set_up_logging", lambda *_, **__: None)
+    monkeypatch.setattr(serve, "_serve", lambda _, bound: sockets.append(bound) or 0)
+
+    for flags in ((), ("--permit-port-sharing",)):
+        serve.main(["--objects=none", f"--secure-port={free_port()}", *flags])
+
+    assert [each is None for each in sockets] == [False, True]
+
+
 def test_serve_with_an_unusable_ca_file_does_not_suggest_another_flag(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
