@@ -19,6 +19,7 @@ SUMMARIES = {
     "serve": "serve the Kubernetes metrics APIs (default command)",
     "demo": "serve the metrics of a simulated GPU fleet, without GPUs and without a cluster",
     "check": "report errors and warnings in rules files",
+    "rules": "list the rules of files, or those that an adapter in the cluster uses",
     "migrate": "turn prometheus-adapter installations and ScaledObjects into values and HPAs",
     "test": "run unit tests of rules on a real Prometheus",
     "doctor": "check an installation, from the API server to Prometheus, with cause and cure",

@@ -37,10 +37,13 @@ class Inputs:
     """What was read from manifests and Helm values."""
 
 
-def read(sources: Sequence[settings.RulesSource]) -> Inputs:
-    """Read all sources. Raises ConfigError for files that cannot be read, and unknown presets."""
-    parsed: list[tuple[str, config.Parsed]] = []
-    found: list[Found] = []
+def read(sources: Sequence[settings.RulesSource], inside: Found | None = None) -> Inputs:
+    """Read all sources, after what is `inside` manifests that are no files.
+
+    Raises ConfigError for files that cannot be read, and unknown presets.
+    """
+    found: list[Found] = [inside] if inside else []
+    parsed = [(part.file, part.parsed) for each in found for part in each.rules]
     unreadable: list[Finding] = []
     notes: list[str] = []
     skipped = 0

@@ -9,10 +9,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 from adapter import yaml_encoding
-from adapter.cli.commands import check_inputs
+from adapter.cli.commands import check_inputs, deployments
 from adapter.cli.commands.migrate import Options
 from adapter.cli.doctor import comparison
 from adapter.cli.doctor.client import connected
@@ -33,7 +32,6 @@ from rules.migration.notes import Verdict, note, render
 from rules.quoting import counted, escaped
 
 _KEDA = frozenset(("ScaledObject", *scaled_objects.OTHER_KINDS))
-_DEPLOYMENTS = "/apis/apps/v1/deployments"
 _SCALED = "/apis/keda.sh/v1alpha1/scaledobjects"
 _HPAS = "hpas.yaml"
 _VERDICTS: tuple[Verdict, ...] = ("same", "differs", "left out")
@@ -201,23 +199,7 @@ def documents_of_cluster() -> Steps[list[Mapping[str, Any]]]:
 
     Raises UnreadableError.
     """
-    found: list[Mapping[str, Any]] = []
-    for item in (yield from reading.get(_DEPLOYMENTS))["items"] or ():
-        document = {"apiVersion": "apps/v1", "kind": "Deployment", **item}
-        inside = manifests.find(json.dumps(document).encode(), file="cluster")
-        if (
-            inside is None
-            or not inside.arguments
-            or "gpu-metrics-adapter" in json.dumps(item["spec"])
-        ):
-            continue
-        found.append(document)
-        namespace = quote(item["metadata"]["namespace"])
-        names = {name for each in inside.arguments for name, _ in each.mounts.values()}
-        for name in sorted(names):
-            path = f"/api/v1/namespaces/{namespace}/configmaps/{quote(name)}"
-            config_map = yield from reading.get(path)
-            found.append({"apiVersion": "v1", "kind": "ConfigMap", **config_map})
+    found = yield from deployments.read(ours=False)
     try:
         scaled = (yield from reading.get(_SCALED))["items"] or ()
     except UnreadableError as error:

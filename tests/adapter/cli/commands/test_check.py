@@ -241,7 +241,7 @@ spec:
     assert code == 1
     assert lines == [
         (
-            "f.yaml:11: warning: HorizontalPodAutoscaler bert: the target 200m of "
+            "f.yaml:11: warning: HorizontalPodAutoscaler bert: the target 0.2 of "
             "duty_cycle_current is less than 1 %. Write the percentage: 20 for 20 %, not 0.2"
         ),
         (
