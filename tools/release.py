@@ -32,6 +32,8 @@ ROOT = Path(__file__).parents[1]
 DIST = Path("build/dist")
 CHART = Path("manifests/chart")
 REGISTRY = '  registry: ""\n'
+OWNER = "OWNER"
+"""What stands for the owner of the repository in the URLs of setup.cfg."""
 """Line of the chart's values; a released chart names the image of its release."""
 
 _VERSIONS = {
@@ -112,6 +114,10 @@ def dist(root: Path, registry: str) -> list[Path]:
         archive = subprocess.run(["git", "archive", "HEAD"], cwd=root, stdout=-1, check=True)
         with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as committed:
             committed.extractall(source, filter="data")
+        if registry:
+            metadata = source / "setup.cfg"
+            urls = metadata.read_text(encoding="utf-8").replace(OWNER, registry.rpartition("/")[2])
+            metadata.write_text(urls, "utf-8")
         _python(source, folder, epoch)
         values = source / CHART / "values.yaml"
         text = values.read_text(encoding="utf-8")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import configparser
 import hashlib
 import re
 import shutil
@@ -136,6 +137,25 @@ def test_the_source_distribution_builds_the_same_wheel(built, tmp_path):
             return {name: archive.read(name) for name in archive.namelist()}
 
     assert contents(other) == contents(wheel)
+
+
+def test_the_metadata_of_a_release_names_its_repository(built):
+    _, (wheel, *_) = built
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (each for each in archive.namelist() if each.endswith("/METADATA"))
+        metadata = archive.read(name).decode()
+
+    assert "Project-URL: Source, https://github.com/owner/gpu-metrics-adapter\n" in metadata
+    assert release.OWNER not in "".join(re.findall("Project-URL: .*", metadata))
+
+
+def test_the_python_versions_of_the_metadata_are_those_of_ci():
+    setup = configparser.ConfigParser(interpolation=None)
+    setup.read(release.ROOT / "setup.cfg")
+    ci = yaml.safe_load((release.ROOT / ".github/workflows/ci.yaml").read_text())
+
+    listed = re.findall(r"Python :: (3\.\d+)$", setup["metadata"]["classifiers"], re.MULTILINE)
+    assert listed == ci["jobs"]["quick"]["strategy"]["matrix"]["python"]
 
 
 def test_the_chart_of_a_release_names_its_image(built):
