@@ -171,6 +171,24 @@ def test_every_flag_is_documented() -> None:
     } == set()
 
 
+def test_every_command_is_named_beside_the_flags() -> None:
+    page = read("docs/flags.md")
+
+    assert {name for name in SUMMARIES if f"`{name}`" not in page} == set()
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_link_with_the_name_of_a_page_leads_to_it(page: str) -> None:
+    names = {Path(each).stem.lower() for each in PAGES}
+    links = re.findall(r"\[([^\]]+)\]\(([^)#]+)[^)]*\)", read(page))
+
+    assert {
+        (label, target)
+        for label, target in links
+        if label.lower() in names and Path(target).stem.lower() != label.lower()
+    } == set()
+
+
 @pytest.fixture(scope="module")
 def help_texts() -> str:
     """The help of all commands."""

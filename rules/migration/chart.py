@@ -37,6 +37,8 @@ _PARENTS = frozenset(
     key.rsplit(".", depth)[0] for key in KEYS for depth in (1, 2) if key.count(".") >= depth
 )
 _ORIGINAL = re.compile(r"(^|/)(k8s-)?prometheus-adapter(-[a-z0-9]+)?$")
+_DEFAULT_REPOSITORY = "prometheus-adapter/prometheus-adapter"
+"""Of the original's chart."""
 _HANDLERS = frozenset(("exec", "tcpSocket", "grpc"))
 _DEFAULTS = ("replicas", "resources", "livenessProbe", "readinessProbe", "securityContext")
 """Keys with other defaults than in the original's chart."""
@@ -51,8 +53,8 @@ def convert(found: HelmValues, unusable: Mapping[str, str]) -> tuple[dict[str, A
     values = _copied(found.node, "", found.path, notes)
     _arguments(found, values, unusable, notes)
     image = values.get("image")
-    if isinstance(image, dict) and _is_original(image.get("repository")):
-        image.pop("repository")
+    if isinstance(image, dict) and _is_original(image.get("repository", _DEFAULT_REPOSITORY)):
+        image.pop("repository", None)
         image.pop("tag", None)
     # Helm merges an empty mapping with the defaults of the chart.
     unset = [key for key in _DEFAULTS if not values.get(key)]
@@ -151,6 +153,11 @@ def _is_original(repository: object) -> bool:
     return bool(_ORIGINAL.search(str(repository or "")))
 
 
+def _tag(_: Any, image: MappingNode) -> str:
+    repository = nodes.text(image, "repository") or _DEFAULT_REPOSITORY
+    return "is of prometheus-adapter's image: left out" if _is_original(repository) else ""
+
+
 def _probe(value: Any, _: MappingNode) -> str:
     given = isinstance(value, dict) and _HANDLERS & value.keys()
     return "this handler replaces httpGet" if given else ""
@@ -165,6 +172,7 @@ DIFFERENCES: Mapping[str, Callable[[Any, MappingNode], str]] = {
     "image.repository": _if(
         _is_original, "is prometheus-adapter's: left out with its tag; set image.registry"
     ),
+    "image.tag": _tag,
     "podDisruptionBudget.minAvailable": _if(
         lambda value: value is not None, "replaces maxUnavailable: the API refuses both"
     ),

@@ -293,6 +293,22 @@ def test_a_flag_whose_file_is_mounted_is_kept():
     assert done.files["values.yaml"][0]["extraArguments"] == [flag]
 
 
+@pytest.mark.parametrize(
+    ("repository", "verdict"),
+    [
+        ({}, "differs"),
+        ({"repository": "registry.k8s.io/prometheus-adapter/prometheus-adapter"}, "differs"),
+        ({"repository": "mirror/gpu-metrics-adapter"}, "same"),
+    ],
+)
+def test_a_tag_of_the_original_image_is_left_out(repository, verdict):
+    done = migrated({**VALUES, "image": {**repository, "tag": "v0.12.0"}})
+
+    assert len(says(done.report, verdict, "image.tag")) == 1
+    (values,) = done.files["values.yaml"]
+    assert ("tag" in (values.get("image") or {})) == (verdict == "same")
+
+
 def test_values_that_the_original_ignores_differ():
     done = migrated(VALUES | {"serviceMonitor": {"enabled": True}, "networkPolicy": {}})
 
