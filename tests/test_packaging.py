@@ -90,8 +90,8 @@ class Environment:
         )
 
     def install(self, *wheels: Path) -> None:
-        command = [sys.executable, "-m", "pip", "--python", self.python, "install", "--quiet"]
-        subprocess.run([*command, "--no-index", "--no-deps", *wheels], check=True)
+        command = [sys.executable, "-m", "pip", "--python", self.python, "install", "--no-compile"]
+        subprocess.run([*command, "--quiet", "--no-index", "--no-deps", *wheels], check=True)
 
     def add_dependencies(self) -> None:
         """Add those of this environment, but not its editable installation."""
