@@ -13,7 +13,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run quick test check fix lint types layers lock pin vectors lines attack backends bench react image dist \
+.PHONY: help setup run quick test check fix lint types layers lock pin vectors lines attack backends bench react install image dist \
   control-plane playground cluster model-server walkthroughs
 
 help: ## Print this list
@@ -105,6 +105,9 @@ lines: $(READY) ## Print the lines of Python by room
 
 control-plane: $(READY) ## Run a real Kubernetes control plane until Ctrl-C (KUBERNETES=1.32.2 for another release)
 	@exec $(BIN)/python -m tools.control_plane
+
+install: ## Build the image and install it in the cluster of kubectl's context (PROMETHEUS= REGISTRY= NAMESPACE= RELEASE=)
+	@manifests/install $(ARGS)
 
 image: ## Build the image with docker, podman or buildah (IMAGE= PLATFORM= BUILDER= ARGS=)
 	@manifests/image/build $(ARGS)

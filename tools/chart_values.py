@@ -9,20 +9,23 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from rules import presets
+
 CHART = Path(__file__).parents[1] / "manifests" / "chart"
 
 _TYPES = {bool: "boolean", int: "integer", str: "string", list: "array", dict: "object"}
-_COERCED = {
+_OPTIONS: Mapping[str, list[dict[str, Any]]] = {
     # Helm's --set-string and Terraform quote numbers; the templates print both alike.
-    "integer": [{"type": "integer"}, {"type": "string", "pattern": "^[0-9]*$"}],
+    "integer": [{"type": "integer", "minimum": 0}, {"type": "string", "pattern": "^[0-9]*$"}],
     "string": [{"type": "string"}, {"type": "number"}],
+    "preset[]": [{"type": "array", "items": {"enum": ["auto", *presets.names()]}}],
 }
 
 
@@ -69,7 +72,7 @@ def _comments(text: str) -> Iterator[tuple[tuple[str, ...], str, str]]:
 
 
 def _key(path: tuple[str, ...], default: Any, comment: str, *, is_new: bool) -> Key:
-    match = re.fullmatch(r"(?:\(([a-z|]+)\) )?(.*)", comment)
+    match = re.fullmatch(r"(?:\(([a-z|[\]]+)\) )?(.*)", comment)
     assert match
     types = match[1].split("|") if match[1] else [_TYPES[type(default)]]
     return Key(path=path, types=tuple(types), default=default, text=match[2], is_new=is_new)
@@ -130,8 +133,8 @@ def schema() -> str:
     return json.dumps(root, indent=1) + "\n"
 
 
-def _options(kind: str) -> list[dict[str, str]]:
-    return _COERCED.get(kind, [{"type": kind}])
+def _options(kind: str) -> list[dict[str, Any]]:
+    return _OPTIONS.get(kind, [{"type": kind}])
 
 
 def known() -> str:

@@ -218,10 +218,15 @@ class Builders:
         )
         (self.folder / name).chmod(0o755)
 
-    def make(self, *arguments: str) -> Build:
+    def program(self, name: str, *, prints: str = "") -> None:
+        """Add another program, which succeeds."""
+        (self.folder / name).write_text(f"#!/bin/sh\n{prints}\n")
+        (self.folder / name).chmod(0o755)
+
+    def make(self, *arguments: str, target: str = "image") -> Build:
         path = f"{self.folder}:{os.defpath}"
         done = subprocess.run(
-            ["make", "--silent", "image", *arguments],
+            ["make", "--silent", target, *arguments],
             cwd=ROOT,
             env={"PATH": path},
             capture_output=True,
@@ -293,3 +298,39 @@ def test_a_requested_builder_is_not_replaced(builders) -> None:
     assert build.returncode != 0
     assert build.arguments == []
     assert "BUILDER=buildah does not work: " in build.stderr
+
+
+SERVICES = (
+    "case $* in *operated-prometheus*) printf 'http://a.x.svc:9090\\nhttp://b.x.svc:9090' ;; esac"
+)
+NODES = "case $* in *current-context*) echo far-away ;; esac"
+
+
+@pytest.mark.parametrize(
+    ("builder", "kubectl", "arguments", "expected"),
+    [
+        (False, "", (), "none of docker, podman or buildah works: install one"),
+        (True, "exit 1", (), "kubectl reaches no cluster"),
+        (True, NODES, (), "the nodes of 'far-away' pull from a registry: set REGISTRY="),
+        (True, "echo kind-dev", (), "kind is missing"),
+        (True, "", ("IMPORT=kubectl load",), "no Service of Prometheus is labelled as such"),
+        (
+            True,
+            SERVICES,
+            ("REGISTRY=r.example",),
+            "set PROMETHEUS to one of http://a.x.svc:9090 http://b.x.svc:9090",
+        ),
+    ],
+)
+def test_an_installation_says_what_is_missing_before_it_builds(
+    builders, builder: bool, kubectl: str, arguments: tuple[str, ...], expected: str
+) -> None:
+    builders.install("podman", works=builder)
+    builders.program("helm")
+    builders.program("kubectl", prints=kubectl)
+
+    done = builders.make(*arguments, target="install")
+
+    assert done.returncode != 0
+    assert expected in done.stderr
+    assert done.arguments == []

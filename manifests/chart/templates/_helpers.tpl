@@ -1,10 +1,12 @@
 {{/* `(.Values.KEY).NAME` is for sections that the original lacks: `--reuse-values` leaves them out. */}}
+{{/* Name of the product in a release that is called so, else of the original, whose selector is immutable. */}}
 {{- define "adapter.name" -}}
-{{- default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" -}}
+{{- $own := "gpu-metrics-adapter" -}}
+{{- default (contains $own .Release.Name | ternary $own .Chart.Name) .Values.nameOverride | trunc 63 | trimSuffix "-" -}}
 {{- end -}}
 
 {{- define "adapter.fullname" -}}
-{{- $name := default .Chart.Name .Values.nameOverride -}}
+{{- $name := include "adapter.name" . -}}
 {{- $made := contains $name .Release.Name | ternary .Release.Name (printf "%s-%s" .Release.Name $name) -}}
 {{- default $made .Values.fullnameOverride | trunc 63 | trimSuffix "-" -}}
 {{- end -}}
@@ -81,10 +83,29 @@ image.tag {{ $image.tag }}
 {{- end -}}
 {{- end -}}
 
+{{/* The port follows the host, unless the host has one. */}}
 {{- define "adapter.prometheusURL" -}}
 {{- $url := tpl (toString .Values.prometheus.url) . -}}
-{{- contains "://" $url | ternary "" "http://" }}{{ $url }}
-{{- with .Values.prometheus.port }}:{{ . }}{{ end }}{{ .Values.prometheus.path }}
+{{- $url = printf "%s%s" (contains "://" $url | ternary "" "http://") $url -}}
+{{- with .Values.prometheus.port -}}
+{{- if not (regexMatch "^[a-z]+://[^/]*:[0-9]+(/|$)" $url) }}{{ $url = regexReplaceAll "^([a-z]+://[^/]*)" $url (printf "${1}:%v" .) }}{{ end -}}
+{{- end -}}
+{{ $url }}{{ .Values.prometheus.path }}
+{{- end -}}
+
+{{/*
+The flags --preset, one per line: `auto` before the default rules. Of two rules with one name the
+later one is used, so the metrics of a release of prometheus-adapter keep their meaning.
+*/}}
+{{- define "adapter.presets" -}}
+{{- $default := and .Values.rules.default (not .Values.rules.existing) -}}
+{{- $presets := .Values.presets | default list -}}
+{{- if $default }}{{ $presets = prepend $presets "prometheus-adapter" }}{{ end -}}
+{{- if and $default (kindIs "invalid" .Values.presets) }}{{ $presets = prepend $presets "auto" }}{{ end -}}
+{{- if and (.Values.resourceMetrics).enabled (not .Values.rules.resource) }}{{ $presets = append $presets "resource-metrics" }}{{ end -}}
+{{- range $presets }}
+- --preset={{ . }}
+{{- end }}
 {{- end -}}
 
 {{/* Where the serving certificate comes from: own, cert-manager or files. */}}

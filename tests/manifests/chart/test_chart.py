@@ -241,8 +241,45 @@ def test_values_of_every_type_that_the_original_accepts():
     assert {"--v=6", "--prometheus-url=http://prometheus.default.svc:80"} <= set(
         container(documents)["args"]
     )
-    with pytest.raises(RuntimeError, match="/rules/default': got string, want boolean"):
-        template({"rules": {"default": "false"}})
+
+
+@pytest.mark.parametrize(
+    ("values", "error"),
+    [
+        ({"rules": {"default": "false"}}, "/rules/default': got string, want boolean"),
+        ({"replicas": -1}, "/replicas': minimum: got -1, want 0"),
+        ({"presets": ["gpu-dcgm", "gpu-x"]}, "/presets/1': value must be one of 'auto', 'gateway"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(values, error):
+    with pytest.raises(RuntimeError, match=re.escape(error)):
+        template(values)
+
+
+@pytest.mark.parametrize(
+    ("values", "names"),
+    [
+        # Of two rules with one name the later one is used: that of the original.
+        ({}, ["auto", "prometheus-adapter"]),
+        ({"presets": []}, ["prometheus-adapter"]),
+        ({"presets": ["gpu-dcgm"]}, ["prometheus-adapter", "gpu-dcgm"]),
+        ({"rules": {"default": False}}, []),
+        ({"rules": {"existing": "own"}}, []),
+    ],
+)
+def test_gpu_metrics_are_served_beside_the_default_rules(values, names):
+    args = container(template(values))["args"]
+    assert [each for each in args if "--preset" in each] == [f"--preset={each}" for each in names]
+
+
+def test_a_release_with_our_name_has_no_other():
+    documents = template(release="gpu-metrics-adapter")
+
+    for each in documents:
+        names = (each["metadata"]["name"], *each["metadata"]["labels"].values())
+        assert [name for name in names if "prometheus-adapter" in name] == [
+            f"prometheus-adapter-{__version__}"
+        ]
 
 
 @pytest.mark.parametrize(
@@ -254,6 +291,8 @@ def test_values_of_every_type_that_the_original_accepts():
             "http://prometheus-adapter.x:9090/p",
         ),
         ({"url": "prometheus.x", "port": None}, "http://prometheus.x"),
+        ({"url": "http://prometheus.x:8080"}, "http://prometheus.x:8080"),
+        ({"url": "https://[::1]/tenant"}, "https://[::1]:9090/tenant"),
     ],
 )
 def test_the_url_of_prometheus(values, url):

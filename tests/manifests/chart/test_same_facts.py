@@ -30,6 +30,7 @@ OVERLAYS = {
     "overlays/network-policy": {"networkPolicy": {"enabled": True}},
     "overlays/resource-metrics": {"resourceMetrics": {"enabled": True}},
     "overlays/team-rules": {"teamRules": {"selector": "gpu-metrics-adapter/rules=team"}},
+    "overlays/viewers": {"rbac": {"aggregateToView": True}},
 }
 
 PLACES = {
@@ -87,6 +88,20 @@ def readers(built):
     }
 
 
+def aggregated(built):
+    """Return what roles of users are extended by: labels and rules of each ClusterRole."""
+    prefix = "rbac.authorization.k8s.io/aggregate-to-"
+    return [
+        (labels, role["rules"])
+        for role in built.of("ClusterRole")
+        if (
+            labels := {
+                name for name in role["metadata"].get("labels", ()) if name.startswith(prefix)
+            }
+        )
+    ]
+
+
 def test_the_rights_are_equal(both):
     base, chart = both
     by_role = {each for each in grants(base) if each[:4] == AUTH_READER}
@@ -100,18 +115,10 @@ def test_the_rights_are_equal(both):
 
 def test_the_same_callers_may_read_metrics(both):
     base, chart = both
-    usage = [
-        [
-            role["rules"]
-            for role in built.of("ClusterRole")
-            if "usage-reader" in role["metadata"]["name"]
-        ]
-        for built in both
-    ]
 
     assert readers(base) - readers(chart) in (set(), WITHOUT_COMPONENT)
     assert readers(chart) <= readers(base)
-    assert usage[0] == usage[1]
+    assert aggregated(base) == aggregated(chart)
 
 
 def test_the_api_services_are_equal(both):
