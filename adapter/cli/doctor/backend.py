@@ -18,10 +18,6 @@ from rules.findings import Finding, State, failure, ok, skipped, warning
 _NAMES = f"group by (__name__) ({detection.SELECTOR})"
 _MAX_AGE = 90.0
 """Seconds; an HPA syncs every 15 s, and Prometheus' default scrape interval is 60 s."""
-FROM_POD = (
-    "run doctor in the adapter's pod (kubectl exec), or set --prometheus-url to a URL that is "
-    "reachable from here"
-)
 EMPTY = "empty"
 """Reason of the finding that Prometheus has no series at all."""
 _NO_PRESET = "no-gpu-series"
@@ -31,19 +27,19 @@ _LABELS = frozenset({"no-pods"})
 
 
 async def findings(
-    prometheus: Prometheus, presets: frozenset[str] = frozenset(), *, told: bool = True
+    prometheus: Prometheus, presets: frozenset[str] = frozenset(), *, elsewhere: str = ""
 ) -> Sequence[Finding]:
     """Return whether Prometheus answers, and if it does, what is wrong with its series.
 
-    `presets` are those in use, unless they are detected. Without `told`, the URL is one for the
-    pods, which need not be reachable from here.
+    `presets` are those in use, unless they are detected. With `elsewhere`, the URL is one for
+    the pods, which need not be reachable from here, and that is what to do then.
     """
     began = time.time()
     try:
         result = await prometheus.query("time()")
     except errors.BackendError as error:
-        if isinstance(error, errors.Unreachable) and not told:
-            return [skipped("prometheus", f"is not reachable from here: {error}", FROM_POD)]
+        if isinstance(error, errors.Unreachable) and elsewhere:
+            return [skipped("prometheus", f"is not reachable from here: {error}", elsewhere)]
         return [_unreachable(error)]
     skew = (began + time.time()) / 2 - (result.samples[0].value if result.samples else math.nan)
     found = [ok("prometheus", "answers queries")]

@@ -26,6 +26,7 @@ from rules.findings import Finding, State, failure, skipped
 _QPS, _BURST = 50.0, 100
 _TIMEOUT = 5.0
 """Seconds for one request, and until the API server must have answered."""
+_FROM_HERE = "set --prometheus-url to a URL that is reachable from here"
 _KUBECONFIG = "set --kubeconfig or --context to a cluster that kubectl reaches"
 
 
@@ -104,24 +105,24 @@ async def _deployed(
     automatic = not sources_used or settings.AUTO in sources_used
     presets = frozenset(each.name for each in sources_used if each.kind == "preset")
     presets = frozenset() if automatic else presets
-    return await _prometheus(told or found.prometheus, presets, told=told is not None)
+    elsewhere = f"run {installed.command}; or {_FROM_HERE}"
+    return await _prometheus(told or found.prometheus, presets, elsewhere="" if told else elsewhere)
 
 
 async def _prometheus(
     flags: settings.PrometheusSettings | None,
     presets: frozenset[str] = frozenset(),
     *,
-    told: bool = True,
+    elsewhere: str = "",
 ) -> Sequence[Finding]:
-    """Return the findings; `told` says that the flags are of the caller, not of the Deployment."""
+    """Return the findings; `elsewhere` is as for `backend.findings`: the flags are of the pods."""
     if flags is None:
-        cure = "set --prometheus-url to a URL that is reachable from here"
-        return [skipped("prometheus", "its URL is not known", cure)]
+        return [skipped("prometheus", "its URL is not known", _FROM_HERE)]
     bounded = replace(flags, timeout=min(flags.timeout, _TIMEOUT))
     try:
         async with sources.connect_prometheus(bounded) as connected:
-            return await backend.findings(connected, presets, told=told)
+            return await backend.findings(connected, presets, elsewhere=elsewhere)
     except errors.StartError as error:
-        if not told:
-            return [skipped("prometheus", f"not from here: {error}", backend.FROM_POD)]
+        if elsewhere:
+            return [skipped("prometheus", f"not from here: {error}", elsewhere)]
         return [failure("prometheus", str(error), cure="correct the flag")]

@@ -66,6 +66,13 @@ class Installed:
         return {name: each for name, each in found.items() if owner(each) == self.name}
 
     @property
+    def command(self) -> str:
+        """Return the command that runs doctor in a pod."""
+        return (
+            f"kubectl -n {self.namespace} exec service/{self.service} -- gpu-metrics-adapter doctor"
+        )
+
+    @property
     def apply(self) -> str:
         """Return how to apply again what was installed."""
         for document in self.own.values():
