@@ -15,6 +15,7 @@ from aiohttp import web
 from adapter.cli.console import autoscalers
 from adapter.cli.console.guard import Handler, TokenGuard
 from adapter.cli.console.views import PageQuery, Show, View, Views, replay_variables
+from rules.causes import explanation_text
 from rules.errors import UnreadableError
 from rules.hpa import replay_report
 from rules.hpa.replay_report import Replay
@@ -81,6 +82,7 @@ class _Pages:
         self._templates = environment()
         navigation = [each for each in views.by_address if each.isalpha()]
         self._templates.globals.update(address=self.address, navigation=navigation, cluster=cluster)
+        self._templates.globals.update(readable=explanation_text.readable)
 
     def address(self, *parts: str) -> str:
         """Return the address of a view. A name that ends like a twin gets a suffix."""

@@ -27,7 +27,8 @@ LOG_INTERVAL = 600.0
 ENDED_AFTER = 60.0
 """Seconds without a request to which the causes apply; autoscalers send one every 15 s."""
 _SWEEP_INTERVAL = 15.0
-_MAX_LINE = 2000
+_MAX_LINE = 1500
+"""Characters of all causes; the log cuts messages at 2000, and each has its subject before."""
 
 _Identity = tuple[tuple[str, Place, State], ...]
 

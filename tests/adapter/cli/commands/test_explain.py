@@ -193,6 +193,21 @@ async def test_an_hpa_that_does_not_exist_cannot_be_told(run: Run) -> None:
     )
 
 
+async def test_an_hpa_without_its_deployment_names_it_and_its_reference(
+    run: Run, api_documents: dict[str, Any]
+) -> None:
+    (scale,) = [each for each in api_documents if each.endswith("/scale")]
+    api_documents[scale] = ApiReply(status=404, message='deployments.apps "serving" not found')
+
+    code, output = await run("hpa", "default/gpu-hpa")
+
+    assert code == 2
+    assert last_line(output) == (
+        'VERDICT: cannot tell: deployments.apps "serving" not found. Correct scaleTargetRef in the '
+        "HPA"
+    )
+
+
 @pytest.mark.parametrize(
     "arguments", [("a//b", "util"), ("a/b/c/d", "util"), ("hpa", "a/b/c"), ("default/pods/*",)]
 )
