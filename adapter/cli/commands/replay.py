@@ -6,15 +6,16 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from adapter import errors, settings
 from adapter.cli.commands import doctor, without_log
 from adapter.cli.commands.console import NEEDS_JINJA
 from adapter.files import read_file
 from adapter.settings.flag import FlagGroup, FlagType, flag
-from adapter.settings.flag_types import FILE, PERIOD, STRING, choice, comma_separated, duration
+from adapter.settings.flag_types import FILE, PERIOD, STRING, comma_separated, duration
 from adapter.settings.kubectl import KubectlSettings, namespace
+from adapter.settings.output import output
 from rules.errors import UnreadableError
 from rules.findings import Finding
 from rules.quoting import escaped
@@ -65,13 +66,7 @@ class _Replay(FlagGroup):
         "`--horizontal-pod-autoscaler-sync-period` of the controller.",
         default="15s",
     )
-    output: Literal["text", "json", "html"] = flag(
-        "output",
-        choice("text", "json", "html"),
-        "Format: text, json, or html, a page that needs no other file.",
-        default="text",
-        shorthand="o",
-    )
+    output: str = output("html", note=", a page that needs no other file")
 
     def problems(self) -> Iterable[Finding]:
         """Yield a problem if the period has too many syncs."""
@@ -167,10 +162,9 @@ async def _run(
     connection: settings.PrometheusSettings,
     parts: Sequence[str],
 ) -> int:
-    import json
-
     from adapter.cli.doctor import replay
     from adapter.cli.doctor.client import connected, default_namespace
+    from adapter.cli.output import write
     from adapter.clients import sources
     from rules.hpa import replay_report
 
@@ -188,8 +182,8 @@ async def _run(
     names = "".join(within) or default_namespace(cluster), name
     async with connected(cluster) as client, sources.connect_prometheus(connection) as found:
         replayed = await replay.run(client, found, *names, wanted, _progress)
-    if options.output == "json":
-        print(json.dumps(replay_report.document(replayed), indent=2))
+    if options.output in {"json", "yaml"}:
+        write(replay_report.document(replayed), options.output)
     elif options.output == "html":
         from adapter.cli.console import pages
 
