@@ -14,10 +14,10 @@ READY := .venv/.ready
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run quick test check fix lint types layers lock pin vectors lines attack backends bench react install image dist \
-  control-plane playground cluster model-server walkthroughs
+  control-plane playground cluster model-server walkthroughs e2e
 
 help: ## Print this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(READY) ## Create .venv from the lock; fetch Prometheus unless it is installed
 	@$(BIN)/python -m adapter.cli.local_prometheus.binary >/dev/null
@@ -50,7 +50,7 @@ cluster: setup ## Run a real Kubernetes cluster of one node until Ctrl-C; needs 
 	@exec $(BIN)/python -m tools.node
 
 quick: $(READY) ## Run the tests that start no server and take no seconds
-	$(BIN)/pytest -n 3 -m "not real and not slow" --ignore=tests/walkthroughs $(ARGS)
+	$(BIN)/pytest -n 3 -m "not real and not slow" --ignore=tests/walkthroughs --ignore=tests/e2e $(ARGS)
 
 # Each file runs in one worker, so that its servers start once. Three workers keep two cores busy
 # while tests wait for servers.
@@ -59,7 +59,7 @@ test: setup ## Run the tests, without nightly ones, and hold the coverage gates
 	$(BIN)/coverage erase
 	@echo "left out until the nightly run: real servers of tests/tools/{backends,bench}"
 	$(BIN)/coverage run -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m "not nightly" \
-	  --hypothesis-profile=ci --durations=10 --ignore=tests/walkthroughs $(ARGS)
+	  --hypothesis-profile=ci --durations=10 --ignore=tests/walkthroughs --ignore=tests/e2e $(ARGS)
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report --include='rules/*,certs/*' --fail-under=95
 	$(BIN)/coverage report --include='adapter/*' --fail-under=90
@@ -132,3 +132,6 @@ model-server: setup ## Scale a real vLLM without a GPU by its waiting requests; 
 
 walkthroughs: setup ## Scale on GPU load in a real control plane, story by story (ARGS=-k ack for one)
 	$(BIN)/python -m pytest -s tests/walkthroughs $(ARGS)
+
+e2e: setup ## Install, scale, disturb and replace the adapter in the cluster of KUBECONFIG, else on one node here (ARGS=-k drain for one; E2E_IMAGE=)
+	$(BIN)/python -m pytest -s tests/e2e $(ARGS)

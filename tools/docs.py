@@ -300,7 +300,9 @@ def object_limits() -> str:
 def make_targets() -> str:
     """Return the targets of the Makefile, each with its help."""
     lines = (ROOT / "Makefile").read_text(encoding="utf-8").splitlines()
-    rows = (match.groups() for line in lines if (match := re.match(r"([a-z-]+):.*## (.*)", line)))
+    rows = (
+        match.groups() for line in lines if (match := re.match(r"([a-z0-9-]+):.*## (.*)", line))
+    )
     return _table(("Command", "What it does"), ((f"`make {name}`", help_) for name, help_ in rows))
 
 

@@ -52,7 +52,7 @@ def url(namespace: str) -> str:
 
 
 def prometheus(namespace: str, *, image: str = PROMETHEUS_IMAGE) -> list[Document]:
-    """Return a Prometheus that discovers the exporter and the kubelets; it scrapes each second."""
+    """Return a Prometheus that discovers the exporter and the kubelets, and scrapes often."""
     container = {
         "name": PROMETHEUS,
         "image": image,
@@ -61,7 +61,13 @@ def prometheus(namespace: str, *, image: str = PROMETHEUS_IMAGE) -> list[Documen
             "--storage.tsdb.path=/prometheus",
         ],
         "ports": [{"name": "http", "containerPort": PROMETHEUS_PORT}],
-        "readinessProbe": {"httpGet": {"path": "/-/ready", "port": "http"}, "periodSeconds": 1},
+        "readinessProbe": {
+            "httpGet": {"path": "/-/ready", "port": "http"},
+            "periodSeconds": 1,
+            "timeoutSeconds": 5,
+            "failureThreshold": 30,
+        },
+        "resources": _requests(300),
         "securityContext": _RESTRICTED,
         "volumeMounts": [
             {"name": "config", "mountPath": "/etc/prometheus"},
@@ -112,7 +118,9 @@ def gpus(namespace: str, *, image: str) -> list[Document]:
         "readinessProbe": {
             "httpGet": {"path": "/node/metrics", "port": "metrics"},
             "periodSeconds": 1,
+            "timeoutSeconds": 5,
         },
+        "resources": _requests(200),
         "securityContext": _RESTRICTED,
         "volumeMounts": [{"name": "scripts", "mountPath": "/scripts"}],
     }
@@ -156,6 +164,7 @@ def idle(name: str, *, image: str) -> Document:
         "name": name,
         "image": image,
         "command": [_PYTHON, "-c", _WAIT],
+        "resources": _requests(10),
         "securityContext": _RESTRICTED,
     }
 
@@ -181,7 +190,8 @@ def _scrape_config(namespace: str) -> Document:
         ),
     ]
     return {
-        "global": dict.fromkeys(("scrape_interval", "scrape_timeout"), "1s"),
+        # A scrape that fails ends the series: on a busy machine it takes more than a second.
+        "global": dict.fromkeys(("scrape_interval", "scrape_timeout"), "3s"),
         "scrape_configs": [
             {
                 "job_name": EXPORTER,
@@ -196,8 +206,6 @@ def _scrape_config(namespace: str) -> Document:
             },
             {
                 "job_name": "cadvisor",
-                "scrape_interval": "5s",
-                "scrape_timeout": "5s",
                 "scheme": "https",
                 "tls_config": {"ca_file": f"{token}/ca.crt"},
                 "bearer_token_file": f"{token}/token",
@@ -229,6 +237,11 @@ def _scrape_config(namespace: str) -> Document:
 def _object(version: str, kind: str, name: str, namespace: str) -> Document:
     metadata = {"name": name, "namespace": namespace}
     return {"apiVersion": version, "kind": kind, "metadata": metadata}
+
+
+def _requests(milli_cpu: int) -> Document:
+    """Return a request of CPU: without one, a container starves on a busy machine."""
+    return {"requests": {"cpu": f"{milli_cpu}m"}}
 
 
 def _workload(kind: str, name: str, namespace: str, pod: Document, **spec: object) -> Document:

@@ -1,0 +1,84 @@
+"""Installation as README says: the APIServices, doctor, kubectl top, and an HPA on real pods."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+
+import pytest
+
+from rules import metrics_apis
+from tools.e2e.installation import LOAD_OF_ONE, Cluster
+from tools.workload import objects
+
+LOAD, REPLICAS = 150, 8
+"""150 % of a GPU need eight replicas at 20 % each, within the tolerance of the HPA."""
+
+
+def test_first_metric(cluster: Cluster, report) -> None:
+    started = time.monotonic()
+
+    cluster.install()
+    helm = time.monotonic() - started
+    for name in metrics_apis.CUSTOM.apiservices:
+        cluster.wait_available(name)
+    apis = time.monotonic() - started
+    cluster.wait(cluster.has_metric, "the HPA has its metric")
+
+    report(
+        f"helm returns after {helm:.1f} s, both APIServices are Available after {apis:.1f} s, the "
+        f"HPA has its metric after {time.monotonic() - started:.1f} s"
+    )
+    cluster.settled()
+
+
+def test_doctor(installed: Cluster, report) -> None:
+    """The address of Prometheus in the cluster is not reachable from here: that is no failure."""
+    code, output = installed.program("doctor")
+
+    report(output.splitlines()[-1])
+    assert code == 0, output
+
+
+def test_an_hpa_scales_real_pods(installed: Cluster, report) -> None:
+    def scaled(load: float, replicas: int) -> float:
+        installed.set_load(load)
+
+        def met() -> bool:
+            status = installed.get("deployment", objects.APP)["status"]
+            return status.get("replicas") == status.get("readyReplicas") == replicas
+
+        return installed.wait(met, f"{replicas} replicas are ready")
+
+    out = scaled(LOAD, REPLICAS)
+    back = scaled(LOAD_OF_ONE, 1)
+
+    report(f"1 to {REPLICAS} ready pods within {out:.0f} s, back to 1 within {back:.0f} s")
+    assert installed.hpa().condition("ScalingActive").reason == "ValidMetricFound"
+
+
+def test_kubectl_top(installed: Cluster, report) -> None:
+    (name,) = metrics_apis.USAGE.apiservices
+    with contextlib.suppress(RuntimeError):
+        service = installed.get("apiservice", name)["spec"]["service"]
+        pytest.skip(f"{name} belongs to {service['namespace']}/{service['name']}")
+    installed.install({"resourceMetrics": {"enabled": True}})
+    started = time.monotonic()
+
+    def top(kind: str) -> list[str]:
+        with contextlib.suppress(RuntimeError):
+            return installed.kubectl("top", kind, "--no-headers").splitlines()
+        return []
+
+    installed.wait(lambda: top("nodes"), "`kubectl top nodes` prints a node")
+    nodes = time.monotonic() - started
+    installed.wait(
+        lambda: any(each.startswith("prometheus-") for each in top("pods")),
+        "`kubectl top pods` prints Prometheus",
+    )
+
+    report(
+        f"nodes after {nodes:.0f} s, pods after {time.monotonic() - started:.0f} s: {top('pods')}"
+    )
+    installed.install()
+    installed.settled()
