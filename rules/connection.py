@@ -116,7 +116,10 @@ class PrometheusConnection:
         flag="header",
     )
     timeout: float = option(
-        "duration", "Maximum duration of a request to Prometheus.", text="10s", value=10.0
+        "duration",
+        "Maximum duration of a query; requests for names of series have three times as long.",
+        text="10s",
+        value=10.0,
     )
     """Seconds."""
     token_file: str | None = option(

@@ -77,6 +77,8 @@ _NAMES = "/api/v1/label/__name__/values"
 _RANGE = "/api/v1/query_range"
 _METADATA = "/api/v1/metadata"
 _RUNTIME = "/api/v1/status/runtimeinfo"
+_BACKGROUND = 3
+"""A request for which no autoscaler waits, such as a relist, has so many timeouts."""
 _PROBE, _PROBE_SECONDS = "1", 5.0
 """A query that costs Prometheus nothing, and the time limit of its response."""
 _STARTS = 4
@@ -247,9 +249,10 @@ class Prometheus:
             "start": f"{start:.3f}",
             "end": f"{end:.3f}",
             "step": f"{step:.3f}",
-            "timeout": f"{max(1, int(self._timeout * 1000))}ms",
+            "timeout": f"{int(self._background_seconds * 1000)}ms",
         }
-        return await self._request("GET", _RANGE, params, self.query_seconds, RangesReader())
+        seconds = self._background_seconds + _GRACE
+        return await self._request("GET", _RANGE, params, seconds, RangesReader())
 
     async def names(self, selector: str, start: float, end: float) -> Listed[tuple[str, ...]]:
         """Return the names of the series that `selector` matches (start, end: Unix seconds).
@@ -322,7 +325,7 @@ class Prometheus:
         self, path: str, selector: str, start: float, end: float, reader: Reader[T]
     ) -> T:
         params = {"match[]": selector, "start": f"{start:.3f}", "end": f"{end:.3f}"}
-        return await self._request("GET", path, params, self._timeout, reader)
+        return await self._request("GET", path, params, self._background_seconds, reader)
 
     async def _request(
         self, verb: Verb, path: str, params: Mapping[str, str], seconds: float, reader: Reader[T]
@@ -355,6 +358,10 @@ class Prometheus:
     def query_seconds(self) -> float:
         """Seconds within which a query ends: the timeout, and some for Prometheus' own error."""
         return self._timeout + _GRACE
+
+    @property
+    def _background_seconds(self) -> float:
+        return _BACKGROUND * self._timeout
 
     @property
     def _most_names(self) -> int | None:

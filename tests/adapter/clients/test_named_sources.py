@@ -44,9 +44,9 @@ async def test_each_source_sends_its_own_credentials_and_headers(fake, account, 
     assert sent(fake) == [None, "Bearer of-the-file", "Bearer from-the-kubelet", BASIC]
     assert [one.headers.get("X-Scope-OrgID") for one in fake.requests] == [None, "b", None, None]
     assert [one.verb for one in fake.requests] == ["GET", "GET", "POST", "GET"]
-    assert [one.parameters["timeout"] for one in fake.requests] == ["30000ms"] * 2 + [
+    assert [one.parameters["timeout"] for one in fake.requests] == ["10000ms"] * 2 + [
         "7000ms",
-        "30000ms",
+        "10000ms",
     ]
 
 
