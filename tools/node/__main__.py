@@ -10,6 +10,7 @@ import os
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 from adapter.cli.local_prometheus import binary
 from adapter.cli.local_prometheus.process import child_command
@@ -17,6 +18,7 @@ from tools.control_plane import foreground
 from tools.node import runs
 
 _TOOLS = ("apt-get", "dpkg-deb", "mount", "nsenter", "setpriv", "unshare")
+_KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 # The shell is process 1: it waits for the orphans of containerd.
 _NAMESPACES = (
     *("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"),
@@ -51,6 +53,10 @@ def check_machine() -> None:
             f"make cluster needs {', '.join(missing)}: run it on Debian or Ubuntu;\n"
             "elsewhere use kind, or make playground, which runs on each Linux"
         )
+    if not _KEYRING.exists():
+        raise RuntimeError(f"make cluster needs {_KEYRING}: apt-get install debian-archive-keyring")
+    if not Path("/proc/sys/net/bridge").exists():
+        raise RuntimeError("make cluster needs a kernel module: modprobe br_netfilter")
 
 
 if __name__ == "__main__":

@@ -51,8 +51,9 @@ def main(folder: Path, *, empty: bool) -> None:
     root = Root(folder, programs.node_root(folder))
     step = Steps()
     step(f"images: {', '.join(names)}, {images.ADAPTER}")
-    root.mount(files, binary.cache(os.environ) / "images")
-    archives = images.build(root, *names, images.ADAPTER)
+    store = binary.cache(os.environ) / "images"
+    root.mount(files, store)
+    archives = images.build(root, store, folder, *names, images.ADAPTER)
     control_plane = ControlPlane(folder, plane_programs, node=node.ADDRESS)
     the_node = Node(control_plane, root, folder)
     the_node.enter_network()

@@ -99,8 +99,9 @@ class Node:
             (self._root.path / name).write_text("1")
 
     def load(self, archive: Path) -> None:
-        """Import an image, an archive in the root."""
-        self._root.run("ctr", "--namespace=k8s.io", "images", "import", archive)
+        """Import an image from an archive."""
+        with archive.open("rb") as file:
+            self._root.run("ctr", "--namespace=k8s.io", "images", "import", "-", stdin=file)
 
     def start_containerd(self) -> None:
         """Start containerd, which has no image yet."""

@@ -10,10 +10,13 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Iterable
 from pathlib import Path
+from typing import IO
 
 from tools.real.prometheus import wait_for
 
 REPOSITORY = Path(__file__).parents[2]
+STORE = "/var/lib/containers"
+"""Folder of buildah."""
 CERTIFICATES = "etc/ssl/certs/ca-certificates.crt"
 """Certificate authorities that the machine trusts, such as that of a proxy."""
 SYSCTLS = {
@@ -41,11 +44,11 @@ class Root:
         self._holder = 0
         """Process that is in the mount namespace."""
 
-    def mount(self, programs: Iterable[Path], images: Path) -> None:
+    def mount(self, programs: Iterable[Path], store: Path) -> None:
         """Mount everything, and create the mount namespace.
 
-        `programs` are in /usr/local/bin then, the repository in /src. `images` is the folder that
-        keeps what buildah stores.
+        `programs` are in /usr/local/bin then, the repository in /src, and the folder `store`, which
+        outlives the run, in STORE.
         """
         layers = {"upperdir": self._folder / "upper", "workdir": self._folder / "work"}
         for each in (*layers.values(), self.path):
@@ -56,7 +59,7 @@ class Root:
         # at once at the end; their removal from a busy disk took 15 s.
         for name in ("run", "tmp", "var/lib"):
             _mount(self.path / name, "tmpfs", "-t", "tmpfs")
-        self._bind(images, "var/lib/containers")
+        self._bind(store, STORE.removeprefix("/"))
         self._bind(REPOSITORY, "src")
         for each in programs:
             self.write(f"usr/local/bin/{each.name}", "")
@@ -85,9 +88,9 @@ class Root:
         """Return the command line that runs a command in this root."""
         return ["nsenter", f"--mount=/proc/{self._holder}/ns/mnt", "--", *command]
 
-    def run(self, *command: str | Path) -> str:
+    def run(self, *command: str | Path, stdin: IO[bytes] | None = None) -> str:
         """Run a command and return stdout. Raises RuntimeError with its output."""
-        return _run(*self.command(*command))
+        return _run(*self.command(*command), stdin=stdin)
 
     def _bind(self, folder: Path, name: str) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -99,8 +102,8 @@ def _mount(target: Path, source: str | Path, *options: str) -> None:
     _run("mount", *options, source, target)
 
 
-def _run(*command: str | Path) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+def _run(*command: str | Path, stdin: IO[bytes] | None = None) -> str:
+    done = subprocess.run(command, stdin=stdin, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"`{' '.join(map(str, command))}`: {done.stderr or done.stdout}")
     return done.stdout
