@@ -26,9 +26,8 @@ from tools.workload import objects
 EMPTY = "--empty"
 """Argument for a cluster without adapter."""
 _NAMESPACE = "default"
+"""That of Prometheus in the defaults of the chart."""
 _RELEASE = "prometheus-adapter"
-_VALUES = ("--set=presets={auto}", "--set=rules.default=false")
-"""Those of README; Prometheus has the default address."""
 _LOAD = 15
 """Load for which the HPA wants one replica."""
 _SECONDS = 120.0
@@ -82,7 +81,7 @@ def _install(control_plane: ControlPlane, step: Steps) -> None:
         *objects.app(_NAMESPACE, image=images.ADAPTER, load=_LOAD),
     ]
     control_plane.kubectl("apply", "--filename=-", text=yaml.safe_dump_all(documents))
-    arguments = ("--namespace=monitoring", "--create-namespace", *_VALUES)
+    arguments = ("--namespace=monitoring", "--create-namespace")
     step(f"helm upgrade --install {_RELEASE} manifests/chart {' '.join(arguments)}")
     config = f"--kubeconfig={control_plane.kubeconfig}"
     helm.run("upgrade", "--install", _RELEASE, helm.CHART, *arguments, config)
