@@ -76,7 +76,7 @@ RIGHT: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     ),
     "08-external-sum-of-percentiles": (
         (
-            "without a selector adds up to 7",
+            "without a selector adds up to 0.7",
             "by its name a percentile, and a sum of percentiles is not a percentile",
             "There are other series dynamo_frontend_*, such as dynamo_frontend_time_to_first_token",
         ),
@@ -208,7 +208,7 @@ RIGHT: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
             "v-0: 1333m\n",
             "v-0: 0\n",
             "turn_seconds is a native histogram in Prometheus",
-            "has the value 1333m for v-0",
+            "has the value 1.33 for v-0",
         ),
         ("is scraped", "turn_seconds_bucket` 0s ago"),
     ),
