@@ -52,13 +52,13 @@ cluster: setup ## Run a real Kubernetes cluster of one node until Ctrl-C; needs 
 quick: $(READY) ## Run the tests that start no server and take no seconds
 	$(BIN)/pytest -n 3 -m "not real and not slow" --ignore=tests/walkthroughs --ignore=tests/e2e $(ARGS)
 
-# Each file runs in one worker, so that its servers start once. Three workers keep two cores busy
+# Each file runs in one worker, so that its servers start once. Four workers keep two cores busy
 # while tests wait for servers.
 test: setup ## Run the tests, without nightly ones, and hold the coverage gates
 	@$(BIN)/python -m tools.control_plane.build >/dev/null
 	$(BIN)/coverage erase
 	@echo "left out until the nightly run: real servers of tests/tools/{backends,bench}"
-	$(BIN)/coverage run -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m "not nightly" \
+	$(BIN)/coverage run -m pytest -n 4 --dist loadfile --no-loadscope-reorder -m "not nightly" \
 	  --hypothesis-profile=ci --durations=10 --ignore=tests/walkthroughs --ignore=tests/e2e $(ARGS)
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report --include='rules/*,certs/*' --fail-under=95

@@ -27,7 +27,7 @@ EMPTY = "--empty"
 """Argument for a cluster without adapter."""
 _NAMESPACE = "default"
 """That of Prometheus in the defaults of the chart."""
-_RELEASE = "prometheus-adapter"
+_RELEASE = "gpu-metrics-adapter"
 _LOAD = 15
 """Load for which the HPA wants one replica."""
 _SECONDS = 120.0
