@@ -436,10 +436,11 @@ def absent_object(resource: GroupResource, name: str, *, namespace: str) -> Find
     """Return the cause for an object that does not exist."""
     absent = wording.objects(resource, [name], namespace)
     place = " or the namespace" if namespace else ""
+    hpa = "" if resource == PODS else ": an HPA has the name in `describedObject`"
     return Finding(
         reason=Reason.NO_OBJECT,
         fact=f"{absent} does not exist",
-        cure=f"Correct the name{place}: an HPA has the name in `describedObject`",
+        cure=f"Correct the name{place}{hpa}",
         lasting=True,
     )
 

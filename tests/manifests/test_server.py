@@ -154,14 +154,14 @@ def test_the_cause_of_a_missing_metric_reaches_authorized_users(
 
     message = "the server could not find the metric duty_cycle_current for pods bert-1"
     assert status == 404
-    assert document["message"].startswith(f"{message}: NotScraped: ")
+    assert document["message"].startswith(f"{message}: NoObject: ")
     (cause,) = document["details"]["causes"]
-    assert cause["reason"] == "NotScraped"
+    assert cause["reason"] == "NoObject"
     assert (
-        f"pods/bert-1/duty_cycle_current in namespace default: NotScraped: {cause['message']}"
+        f"pods/bert-1/duty_cycle_current in namespace default: NoObject: {cause['message']}"
         in adapter.log
     )
-    with pytest.raises(RuntimeError, match="Warning: NotScraped: "):
+    with pytest.raises(RuntimeError, match="Warning: NoObject: "):
         cluster.kubectl("get", "--raw", path)
 
 
