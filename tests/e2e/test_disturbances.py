@@ -7,7 +7,7 @@ import time
 import pytest
 
 from tools.control_plane.client import RefusedError
-from tools.e2e.installation import NAMESPACE, PODS, Cluster
+from tools.e2e.installation import NAMESPACE, PODS, RELEASE, Cluster
 
 SETTLE = 3.0
 """Seconds of requests before a disturbance and after it."""
@@ -66,11 +66,19 @@ def kill(cluster: Cluster) -> None:
     cluster.kubectl("exec", cluster.pods()[0]["metadata"]["name"], "--", "python", "-c", _KILL)
 
 
+def new_ca(cluster: Cluster) -> None:
+    """Replace the CA as docs/security.md says, and restart the pods at once, too."""
+    cluster.kubectl("delete", "secret", f"{RELEASE}-tls")
+    cluster.install()
+    restart(cluster)
+
+
 DISTURBANCES = {
     "rollout restart": restart,
     "deletion of a pod": delete_pod,
     "drain": drain,
     "helm upgrade with new rules": new_rules,
+    "new certificate authority": new_ca,
 }
 
 

@@ -10,7 +10,7 @@ import asyncio
 import base64
 import logging
 import random
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -20,7 +20,7 @@ from cryptography import x509
 from adapter import errors
 from adapter.background import Backoff, Condition
 from adapter.clients.kubernetes import Kube
-from certs.bundle import UNREADABLE
+from certs.bundle import UNREADABLE, pem_of
 from rules.findings import Finding, degraded, passes
 
 log = logging.getLogger(__name__)
@@ -126,16 +126,16 @@ class APIServiceController:
         return tuple(services)
 
     async def publish(
-        self, services: Iterable[ApiService], authorities: frozenset[x509.Certificate], pem: bytes
+        self, services: Iterable[ApiService], authorities: Sequence[x509.Certificate]
     ) -> bool:
-        """Write `pem`, which holds `authorities`, to every caBundle that differs.
+        """Write `authorities` to every caBundle that differs.
 
         Returns False if an APIService has changed since it was read; then read all again and
         decide again which CAs to publish. Raises BackendError.
         """
-        spec = {"caBundle": base64.b64encode(pem).decode()}
+        spec = {"caBundle": base64.b64encode(pem_of(authorities)).decode()}
         for each in services:
-            if each.trusts_only(authorities):
+            if each.trusts_only(frozenset(authorities)):
                 continue
             metadata = {"resourceVersion": each.resource_version}
             try:

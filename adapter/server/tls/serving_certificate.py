@@ -30,6 +30,9 @@ _INTERVAL = 60.0
 """Seconds between two reads of the APIServices: a new one is unusable until it has a caBundle."""
 _SECRET_INTERVAL = timedelta(minutes=5)
 """Time between two reads of the Secret; a certificate is replaced days before it expires."""
+_OVERLAP = timedelta(minutes=2)
+"""How long other CAs stay in the caBundles: those of replicas that have not read a new Secret yet.
+They read it after `_INTERVAL`, because the caBundles differ from what they know."""
 _MIN_BACKOFF = 1.0
 _ATTEMPTS = 5
 _NOT_FOUND, _CONFLICT = 404, 409
@@ -66,6 +69,8 @@ class ServingCertificateController:
         self._sleep = sleep
         self._state: SharedKeys | None = None
         self._secret_due = datetime.min.replace(tzinfo=UTC)
+        self._others_since: datetime | None = None
+        """Since when the caBundles have other CAs."""
         self._failure = Condition()
         self._publish_failure = Condition()
 
@@ -148,14 +153,28 @@ class ServingCertificateController:
     async def _publish(self, services: tuple[ApiService, ...], state: SharedKeys) -> bool:
         """Publish the CAs; return False if an APIService has changed since it was read."""
         try:
-            done = await self._apiservices.publish(
-                services, frozenset(state.trusted), state.ca_bundle
-            )
+            done = await self._apiservices.publish(services, self._to_publish(services, state))
         except errors.BackendError as error:
             self._note_publish_failure(str(error))
             return True
         self._publish_failure.becomes("")
         return done
+
+    def _to_publish(
+        self, services: tuple[ApiService, ...], state: SharedKeys
+    ) -> tuple[x509.Certificate, ...]:
+        """Return the CAs of `state`, and for a while the others that the caBundles have."""
+        now = self._clock()
+        found = {
+            authority: None
+            for each in services
+            for authority in each.trusted
+            if authority not in state.trusted and now < authority.not_valid_after_utc
+        }
+        self._others_since = (self._others_since or now) if found else None
+        if self._others_since is None or now >= self._others_since + _OVERLAP:
+            return state.trusted
+        return (*state.trusted, *found)
 
     def _note_publish_failure(self, failure: str) -> None:
         if self._publish_failure.becomes(failure):

@@ -102,9 +102,9 @@ async def test_ca_bundle_is_parsed(store, registration, bundle, trusted):
 async def test_ca_bundle_is_written_only_where_it_differs(store, registration):
     path = store.register(CUSTOM, "adapter", "ns", caBundle=encoded(OTHER, CA))
     store.register(EXTERNAL, "adapter", "ns", groupPriorityMinimum=100)
-    authorities = frozenset({CA.certificate, OTHER.certificate})
+    authorities = (CA.certificate, OTHER.certificate)
 
-    assert await registration.publish(await registration.fetch(), authorities, CA.pem + OTHER.pem)
+    assert await registration.publish(await registration.fetch(), authorities)
 
     assert [name for _, name, _ in store.writes] == [REGISTRATION + EXTERNAL]
     spec = store.objects[REGISTRATION + EXTERNAL]["spec"]
@@ -118,7 +118,7 @@ async def test_insecure_apiservice_is_left_alone_with_one_warning(store, registr
 
     for _ in range(2):
         services = await registration.fetch()
-        assert await registration.publish(services, frozenset({CA.certificate}), CA.pem)
+        assert await registration.publish(services, (CA.certificate,))
 
     assert store.writes == []
     assert services[0].trusts(CA.certificate)
@@ -138,7 +138,7 @@ async def test_apiservice_changed_since_it_was_read_is_not_overwritten(
     else:
         store.put(path, store.objects[path])
 
-    assert not await registration.publish(services, frozenset({CA.certificate}), CA.pem)
+    assert not await registration.publish(services, (CA.certificate,))
 
     assert store.writes == []
 
@@ -151,7 +151,7 @@ async def test_refusals_are_raised(store, registration):
     with pytest.raises(errors.Refused, match="403"):
         await registration.fetch()
     with pytest.raises(errors.Refused, match="403"):
-        await registration.publish(services, frozenset({CA.certificate}), CA.pem)
+        await registration.publish(services, (CA.certificate,))
 
 
 async def test_unavailable_apiservices_are_annotated_until_they_are_available(store, api):

@@ -225,14 +225,16 @@ async def test_ca_is_published_before_it_issues_and_until_its_last_certificate_e
     old = replica.authority
     steps = []
 
-    for after in (219 * DAY, 219 * DAY + POLICY.propagation, 226 * DAY + POLICY.propagation):
+    expired = 226 * DAY + POLICY.propagation
+    for after in (219 * DAY, 219 * DAY + POLICY.propagation, expired, expired + MINUTES_5):
         replica.now = NOW + after
         await replica.controller.attempt()
         steps.append((replica.authority, published(store)))
 
     new = state_in(store).authority.certificate
     assert new != old
-    assert steps == [(old, [(new, old)] * 2), (new, [(new, old)] * 2), (new, [(new,)] * 2)]
+    both = [(new, old)] * 2
+    assert steps == [(old, both), (new, both), (new, both), (new, [(new,)] * 2)]
 
 
 @pytest.mark.parametrize("status", [403, 409, 500])
@@ -368,6 +370,29 @@ async def test_changed_ca_bundle_is_restored_by_the_next_attempt(store, replica)
     assert await replica.controller.attempt()
 
     assert published(store) == [(replica.authority,)] * 2
+
+
+async def test_a_new_secret_keeps_the_ca_that_other_replicas_serve(store, api):
+    present = Replica(api)
+    await present.controller.attempt()
+    old = present.authority
+    store.put(SECRET, EMPTY)
+    started = [Replica(api), Replica(api)]
+    for each in started:
+        await each.controller.attempt()
+
+    new = started[0].authority
+    assert started[1].authority == new != old
+    assert published(store) == [(new, old)] * 2
+    assert present.authority == old
+
+    await present.controller.attempt()  # a minute later at the latest
+    assert present.authority == new
+
+    for each in (present, *started):
+        each.now += MINUTES_5
+        await each.controller.attempt()
+    assert published(store) == [(new,)] * 2
 
 
 async def test_run_reconciles_every_minute_and_retries_failures_with_backoff(store, replica):
