@@ -50,7 +50,7 @@ cluster: setup ## Run a real Kubernetes cluster of one node until Ctrl-C; needs 
 	@exec $(BIN)/python -m tools.node
 
 quick: $(READY) ## Run the tests that start no server and take no seconds
-	$(BIN)/pytest -n 3 -m "not real and not slow" --ignore=tests/walkthroughs --ignore=tests/e2e $(ARGS)
+	$(BIN)/pytest -n 2 -m "not real and not slow" --ignore=tests/walkthroughs --ignore=tests/e2e $(ARGS)
 
 # Each file runs in one worker, so that its servers start once. Four workers keep two cores busy
 # while tests wait for servers.

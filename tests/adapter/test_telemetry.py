@@ -76,6 +76,7 @@ def bearer(token):
     return {"Authorization": f"Bearer {token}"}
 
 
+@pytest.mark.slow
 async def test_a_server_counts_authentication_and_authorization(aiohttp_server, tmp_path):
     cluster = kubernetes.Cluster()
     for name in ("jane@example.com", "joe"):

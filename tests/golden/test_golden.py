@@ -15,6 +15,7 @@ def test_each_case_is_in_the_golden_file():
     assert [*GOLDEN] == [*CASES, *cluster.TITLES, *chart.TITLES]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("title", CASES)
 def test_what_a_user_reads_is_in_the_golden_file(title):
     assert lines.section(CASES[title]) == GOLDEN[title]

@@ -196,6 +196,7 @@ async def servers(aiohttp_server, tmp_path):
     return original, ours, kubernetes.kubeconfig(tmp_path, api), str(other.make_url("")), str(token)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", ["", "monitoring/prometheus-adapter"])
 async def test_all_autoscalers_of_a_cluster_are_compared(servers, text):
     original, ours, kubeconfig, url, token = servers
@@ -274,6 +275,7 @@ async def test_autoscalers_that_cannot_be_read_are_named(servers):
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "token", "words"),
     [

@@ -104,6 +104,7 @@ def says(report, verdict, subject):
     return [line.partition(wanted)[2].lstrip(": ") for line in report if wanted in line]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", INPUTS)
 def test_output_for_public_files(name):
     done = run(INPUTS[name])

@@ -18,6 +18,7 @@ def test_every_yaml_file_in_the_folder_is_a_preset():
     assert list(presets.names()) == sorted(presets.names())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", presets.names())
 def test_a_preset_loads_without_problems_and_has_a_description(name):
     loaded = ruleset.load([(name, presets.text(name))])

@@ -187,6 +187,7 @@ def test_a_team_may_copy_the_three_largest_presets():
     assert 50 < len(own.all) < limits.DEFAULT.team_rules
 
 
+@pytest.mark.slow
 def test_real_rules_are_far_below_each_limit():
     largest: dict[str, tuple[int, str]] = {}
     for name, content in real_rules():

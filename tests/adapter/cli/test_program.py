@@ -60,6 +60,7 @@ def test_the_path_of_the_original_program_is_not_a_command(
     assert "--prometheus-url" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_help_imports_no_heavy_module() -> None:
     """Without them, the help of a command took 0.10 to 0.15 s of CPU: the least of seven runs."""
     lines = [["--help"], *([name, "--help"] for name in commands.SUMMARIES)]

@@ -98,6 +98,7 @@ async def test_a_failure_is_quoted_without_secrets_and_short():
     assert len(text) < 600
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "printed",
     [

@@ -175,6 +175,7 @@ async def test_who_waits_until_the_deadline_learns_which_limit_it_was(cluster, a
     assert caught.value.refusal == ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("metric", ["..", ".", "%2e%2e", "a/b", "..%2f", "", "\udcff", "x" * 254])
 async def test_a_metric_that_is_no_segment_of_a_path_is_not_sent(cluster, other, metric):
     with pytest.raises(ValueError, match=r"no metric can have the name .*not forwarded to keda/"):
@@ -183,6 +184,7 @@ async def test_a_metric_that_is_no_segment_of_a_path_is_not_sent(cluster, other,
     assert cluster.requests == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("namespace", ["..", ".", "%2e%2e", "a/b", "", "*", "\udcff", "A"])
 async def test_a_namespace_that_cannot_exist_is_not_sent(cluster, other, namespace):
     with pytest.raises(ValueError, match="no namespace can have the name"):

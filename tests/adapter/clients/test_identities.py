@@ -239,6 +239,7 @@ async def cloud(request, serve, monkeypatch, tmp_path, google_key):
     return fake
 
 
+@pytest.mark.slow
 async def test_a_token_of_the_cloud_is_sent_and_replaced_once_after_a_401(
     connect, serve_tls, cloud
 ):
@@ -257,6 +258,7 @@ async def test_a_token_of_the_cloud_is_sent_and_replaced_once_after_a_401(
     assert "t0ken-2" not in str(caught.value)
 
 
+@pytest.mark.slow
 async def test_a_failure_of_the_cloud_is_an_error_that_names_the_identity(
     connect, serve_tls, cloud
 ):

@@ -37,6 +37,7 @@ def parse(document: bytes, cuts: list[int]) -> tuple[list, dict]:
     return elements, array.close()
 
 
+@pytest.mark.slow
 @hypothesis.given(
     elements=st.lists(ELEMENTS, max_size=5),
     before=st.dictionaries(st.text(max_size=5), st.none() | st.lists(LABELS, max_size=2)),
@@ -59,6 +60,7 @@ def test_result_does_not_depend_on_the_chunks(
     assert envelope == {**rest, "data": []}
 
 
+@pytest.mark.slow
 def test_end_and_beginning_of_an_object_inside_an_element_do_not_separate_elements():
     elements = [{"a": "},{"}, {"b": [{}, {"c": "d"}]}, {"e": '"},{"'}, {}, {}]
     document = orjson.dumps({"data": elements, "warnings": [{"f": "},{"}, {}]})

@@ -221,6 +221,7 @@ def nested(levels, name="deep"):
     return b'{"metadata":{"name":"%b","managedFields":%b},"a":[]}' % (name.encode(), fields)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("levels", [10, 499, 1100, 10_000])
 async def test_an_object_that_is_nested_deeply_is_read_as_others(cluster, api, levels):
     pods = nested(3, "a"), nested(levels), nested(3, "b")

@@ -613,6 +613,7 @@ async def test_oversized_response_is_aborted_while_it_arrives(
     assert sum(sent) < 200 << 20
 
 
+@pytest.mark.slow
 async def test_oversized_series_response_is_aborted(serve, session, monkeypatch):
     monkeypatch.setattr(prometheus, "_MAX_SERIES", 1 << 20)
     beginning = '{"status":"success","data":['

@@ -46,6 +46,7 @@ def presets_of(generation: ExporterGeneration) -> list[tuple[str, Mapping[str, t
     return pairs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("generation", GENERATIONS, ids=lambda each: each.name)
 def test_presets_read_the_series_of_the_table(generation: ExporterGeneration) -> None:
     for preset, fields in presets_of(generation):

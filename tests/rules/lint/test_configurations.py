@@ -42,6 +42,7 @@ def test_each_configuration_has_a_public_source_or_is_listed_as_our_own() -> Non
     assert set(FINDINGS) <= set(NAMES)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_a_configuration_gives_a_warning_for_each_real_fault_only(name: str) -> None:
     config = configurations.checked(name)

@@ -61,6 +61,7 @@ def test_programs_of_a_node_are_built_apart_from_the_control_plane(environ):
     assert [each.name for each in paths] == [*go_modules.NODE_PROGRAMS]
 
 
+@pytest.mark.slow
 def test_missing_programs_are_built_once(environ, tmp_path, capfd):
     first = build.ensure_programs(environ)
 
@@ -73,6 +74,7 @@ def test_missing_programs_are_built_once(environ, tmp_path, capfd):
     )
 
 
+@pytest.mark.slow
 def test_only_programs_missing_in_the_cache_are_built(environ):
     built = build.ensure_programs(environ)
     built.kubectl.unlink()
@@ -130,6 +132,7 @@ def test_failed_build_raises_with_the_output_of_go(environ, tmp_path):
     assert not list((tmp_path / "cache/kubernetes-1.36.3").iterdir())
 
 
+@pytest.mark.slow
 def test_concurrent_callers_share_one_build(environ, capfd):
     results: list[build.Programs] = []
     threads = [

@@ -94,7 +94,7 @@ def test_printed_commands_work_and_the_hpa_scales() -> None:
 
             with console_page(playground) as page:
                 row = page.locator("tr", has_text=f"default/{BERT}")
-                expect(row).to_contain_text(re.compile(r"1[0-9.m]+ of 20 duty_cycle_current"))
+                expect(row).to_contain_text(re.compile(r"1[0-9.]+ of 20 % duty_cycle_current"))
                 row.get_by_role("link").click()
                 expect(page.locator(".verdict")).to_contain_text(f"default/{BERT} keeps 1 replica")
                 shell(set_up, raise_load)

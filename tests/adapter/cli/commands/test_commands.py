@@ -244,6 +244,7 @@ async def test_two_servers_share_a_port_if_both_permit_it(tmp_path: Path) -> Non
         assert "no effect" not in output
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
@@ -336,6 +337,7 @@ def test_serve_takes_no_connections_of_a_shared_port_before_it_answers(
     assert [each is None for each in sockets] == [False, True]
 
 
+@pytest.mark.slow
 def test_serve_with_an_unusable_ca_file_does_not_suggest_another_flag(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

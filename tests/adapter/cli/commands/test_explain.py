@@ -82,6 +82,7 @@ def last_line(output: str) -> str:
     return output.splitlines()[-1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("where", "flags", "path"),
     [
@@ -104,6 +105,7 @@ async def test_the_path_is_that_of_the_metric(
     assert (code, json.loads(output)["outcome"]) == (0, "values")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("path", "reply", "verdict"),
     [

@@ -69,6 +69,7 @@ def test_the_executor_returns_results_and_raises_exceptions() -> None:
     shutdown.run(look_up())
 
 
+@pytest.mark.slow
 def test_a_pending_lookup_does_not_delay_the_exit() -> None:
     done = subprocess.run(
         [sys.executable, "-c", LOOKUP], cwd=ROOT, timeout=30, capture_output=True, check=False

@@ -27,6 +27,7 @@ async def test_the_first_address_sets_a_cookie_and_leads_to_the_same_address_wit
     assert (await client.get("/autoscalers", headers=NOBODY)).status == 200
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "headers",
     [
@@ -62,6 +63,7 @@ async def test_a_foreign_host_is_refused_also_with_the_token(
     assert "Set-Cookie" not in response.headers
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("host", ["localhost:8080", "127.0.0.1", "[::1]:99"])
 async def test_other_ports_of_this_computer_are_served_for_port_forward(
     world: World, start: Start, host: str

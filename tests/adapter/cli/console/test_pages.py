@@ -77,6 +77,7 @@ async def test_a_row_shown_gets_the_age_of_its_value_and_is_not_requested_again_
     assert world.requests.count(VALUES) == 1
 
 
+@pytest.mark.slow
 async def test_only_rows_on_the_screen_are_requested(world: World, start: Start) -> None:
     for index in range(100):
         world.healthy("default", f"hpa-{index:03}")
@@ -298,6 +299,7 @@ async def test_hostile_content_is_text_in_each_form(world: World, start: Start) 
     assert json.loads(listed)["items"][0]["metrics"][0]["name"] == HOSTILE
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("address", ["/autoscalers", "/doctor", "/static/console.js", "/nothing"])
 async def test_each_response_has_the_headers(world: World, start: Start, address: str) -> None:
     client = await start(world)

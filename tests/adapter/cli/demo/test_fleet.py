@@ -71,6 +71,7 @@ def test_mig_splits_the_last_gpu_of_each_node_between_two_pods() -> None:
     assert len({gpu.pod for gpu in instances}) == 6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", GENERATIONS)
 def test_every_generation_is_well_formed_and_matches_its_preset(name: str) -> None:
     generation = GENERATIONS[name]

@@ -338,6 +338,7 @@ async def test_a_client_in_its_handshake_does_not_delay_the_shutdown(turns):
             await closing
 
 
+@pytest.mark.slow
 async def test_a_client_that_does_not_read_its_response_does_not_delay_the_shutdown():
     answered = asyncio.Event()
 

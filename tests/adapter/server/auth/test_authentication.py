@@ -217,6 +217,7 @@ async def test_the_certificates_of_a_connection_are_verified_once_in_ten_seconds
     assert len(verified) == 4
 
 
+@pytest.mark.slow
 async def test_closed_connections_leave_the_cache(env):
     peer = peer_with(JANE)
     await env.authenticate(peer)

@@ -193,6 +193,7 @@ async def relay(port, change):
     await asyncio.gather(*tasks)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stolen", [True, False])
 async def test_a_certificate_without_its_key_is_refused(server, client, stolen):
     """OpenSSL does not load such a pair: a relay swaps the certificate, plain text in TLS 1.2."""

@@ -81,6 +81,7 @@ async def test_a_resource_request_is_never_always_allowed(cluster, api):
         await authorizer.authorize(attributes_of(f"{CUSTOM}/nodes/n/M"), target="/")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("status", "reason"),
     [
@@ -123,6 +124,7 @@ async def test_an_answer_that_allows_and_denies_is_a_500(cluster, api):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("failure", "cause"),
     [
@@ -193,6 +195,7 @@ async def test_the_ttls_are_configurable(cluster, api, allowed, times):
     assert len(access_reviews(cluster)) == times
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "other",
     [
@@ -241,6 +244,7 @@ class AllowAll:
         return {"status": {"allowed": True}}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("attributes", "held"),
     [

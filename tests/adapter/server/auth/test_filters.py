@@ -292,6 +292,7 @@ async def test_a_403_releases_its_slot(api, cluster):
             assert (await wired.fetch(port, "/version")).status == 403
 
 
+@pytest.mark.slow
 async def test_a_timeout_releases_its_slot(api):
     gate = Gate()
     async with wired.listening(build_router(api, gate=gate, max_read_only=1)) as port:
@@ -512,6 +513,7 @@ async def reading(api):
         yield read
 
 
+@pytest.mark.slow
 async def test_the_review_of_causes_goes_on_after_the_answer(reading, cluster, monkeypatch):
     monkeypatch.setattr(filters, "_CAN_READ_TIMEOUT", 0.05)  # of answers that wait
     cluster.fail(kubernetes.ACCESS_REVIEWS, delay=0.3)

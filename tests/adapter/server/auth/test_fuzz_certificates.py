@@ -395,6 +395,7 @@ def outcome_name(outcome):
     return str(outcome) if isinstance(outcome, str | int) else type(outcome).__name__
 
 
+@pytest.mark.slow
 @given(chain=chains.chains())
 def test_a_server_survives_every_chain(server, chain):
     certificates = [certificate.der for certificate in chain.presented]

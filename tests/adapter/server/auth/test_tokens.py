@@ -89,6 +89,7 @@ async def test_a_token_review_has_no_audiences(cluster, token_reviews):
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("status", "user"),
     [
@@ -180,6 +181,7 @@ async def test_an_error_of_a_review_is_redacted_and_not_cached(cluster, token_re
     assert SECRET not in caplog.text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("failure", "problem"),
     [
@@ -234,6 +236,7 @@ async def test_an_unreachable_api_server_rejects_the_token(api_server, api):
     assert "Cannot connect" in await rejection(tokens.TokenReviews(api))
 
 
+@pytest.mark.slow
 async def test_concurrent_requests_share_one_review(cluster, token_reviews):
     cluster.tokens[SECRET] = JANE
     cluster.fail("/apis/authentication", delay=0.2)

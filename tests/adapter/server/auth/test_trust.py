@@ -134,6 +134,7 @@ async def test_a_config_map_created_after_the_start_is_used(cluster, api, caplog
     assert "no front proxy is trusted until it appears" in caplog.text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("key", "value", "field"),
     [

@@ -420,6 +420,7 @@ async def test_the_log_names_three_hpas_of_many(caplog: pytest.LogCaptureFixture
     assert "unreadable: default/h0, default/h1, default/h2 and others" in caplog.text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("slow", ["a-first", "z-last"])
 async def test_a_namespace_with_slow_metrics_leaves_requests_for_those_of_others(slow: str) -> None:
     bed = Bed()

@@ -43,6 +43,7 @@ def objects(api, time):
     return objects_on(api, monotonic=time, sleep=time.sleep)
 
 
+@pytest.mark.slow
 @BY_SELECTOR
 async def test_names_are_listed_by_selector(objects, resource, namespace, selector, expected):
     names = await objects.names(resource, namespace=namespace, selector=selectors.parse(selector))
@@ -120,6 +121,7 @@ async def test_refused_list_quotes_the_api_server(objects, cluster):
         await objects.names(DEPLOYMENTS, namespace="team-a", selector=ALL)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "expected"),
     [

@@ -214,6 +214,7 @@ def test_pods_are_too_young_until_they_have_been_ready_long_enough():
     assert young == {"young": 59.0, "ahead": 0.0, "unready": 0.0}
 
 
+@pytest.mark.slow
 def test_a_ready_pod_needs_less_than_300_bytes():
     item = {"status": {"conditions": [condition(lastTransitionTime="2026-01-01T00:01:00Z")]}}
     tracemalloc.start()

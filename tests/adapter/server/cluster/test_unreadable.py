@@ -132,6 +132,7 @@ CONTENTS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("content", "document"), CONTENTS, ids=["labels", "readiness", "selectors"]
 )

@@ -208,6 +208,7 @@ async def test_requests_before_the_caches_run_are_lists(api, cluster):
 # Failures
 
 
+@pytest.mark.slow
 async def test_expired_version_is_listed_again_and_the_last_state_is_served_until_then(
     bed, cluster
 ):
@@ -224,6 +225,7 @@ async def test_expired_version_is_listed_again_and_the_last_state_is_served_unti
     await bed.until_names(("web-2",))
 
 
+@pytest.mark.slow
 async def test_silent_watch_is_replaced(bed, cluster, monkeypatch):
     monkeypatch.setattr(watch, "_GRACE", 0.2)
     monkeypatch.setattr(watch_cache, "_WATCH", 0.1)
@@ -237,6 +239,7 @@ async def test_silent_watch_is_replaced(bed, cluster, monkeypatch):
     await bed.until_names(("web-1", "web-2", "web-3"))
 
 
+@pytest.mark.slow
 async def test_last_state_is_served_until_a_slow_watch_is_accepted(bed, cluster):
     await bed.watched()
     cluster.fail(POD_PATH, delay=0.3, watch=True)
@@ -300,6 +303,7 @@ async def test_refusal_of_a_list_reaches_the_caller(bed, cluster):
         await until(lambda: bed.state("forbidden"))
 
 
+@pytest.mark.slow
 async def test_short_refusals_do_not_end_a_watch(bed, cluster):
     await bed.watched()
     cluster.fail(POD_PATH, status=403, times=5)

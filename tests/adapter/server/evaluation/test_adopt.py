@@ -144,6 +144,7 @@ async def test_demoted_rule_stays_demoted_at_its_new_place(evaluation, client):
     assert "rules[1] (rules.yaml:8): queried separately" in evaluation.status().fact
 
 
+@pytest.mark.slow
 async def test_removed_rules_leave_nothing_behind(evaluation, client, registry):
     before = rules(A, B)
     for name in "pqpq":

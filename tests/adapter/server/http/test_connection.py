@@ -315,6 +315,7 @@ async def test_incomplete_heads_are_limited_together(caplog):
             each.transport.abort()
 
 
+@pytest.mark.slow
 async def test_a_handler_that_ignores_its_timeout_is_disconnected():
     async def stubborn(request):
         request.set_timeout(0.1)

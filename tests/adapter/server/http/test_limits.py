@@ -107,6 +107,7 @@ async def test_a_head_below_1_mib_is_accepted(port):
     assert got.startswith(b"HTTP/1.1 200 OK\r\n")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "parts",
     [
@@ -126,6 +127,7 @@ async def test_a_head_over_1_mib_closes_the_connection_with_one_log_line(port, p
     assert "x" * 100 not in caplog.text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "garbage",
     [
@@ -159,6 +161,7 @@ async def test_plain_http_is_not_answered(port, plain):
     assert (await exchange(port, HEALTHZ, b"Connection: close\r\n\r\n")).startswith(b"HTTP/1.1 200")
 
 
+@pytest.mark.slow
 async def test_a_client_without_a_handshake_is_disconnected():
     async with listening(head_seconds=0.2) as (port, _), asyncio.timeout(30):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -298,6 +301,7 @@ def is_open(client):
         return False
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("tls_of_asyncio")
 async def test_a_silent_connection_has_no_tls_buffers_yet():
     async with listening() as (port, _):
@@ -361,6 +365,7 @@ async def request_once(reader, writer):
     return False
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sources", [("127.0.0.1",), ("127.0.0.1", "127.0.0.2", "127.0.0.3")])
 async def test_the_connection_that_is_idle_for_longest_is_closed_for_a_new_one(sources):
     """Also if all have been used, from one address or from as many as there are connections."""
@@ -409,6 +414,7 @@ def unresponsive(port, request):
     return client
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "request_", [b"", b"garbage\r\n\r\n", HEALTHZ + b"Connection: close\r\n\r\n"]
 )
@@ -501,6 +507,7 @@ async def test_a_client_that_reads_nothing_of_its_response_is_disconnected(reads
     assert (received == size) is reads
 
 
+@pytest.mark.slow
 async def test_a_body_that_is_not_sent_in_time_ends_the_connection():
     async def answer(_):
         return NOTHING

@@ -76,6 +76,7 @@ async def test_no_apiservice_refers_to_the_service(store, registration):
     assert registration.check().state is State.WARNING
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("bundle", "trusted"),
     [

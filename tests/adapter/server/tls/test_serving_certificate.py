@@ -237,6 +237,7 @@ async def test_ca_is_published_before_it_issues_and_until_its_last_certificate_e
     assert steps == [(old, both), (new, both), (new, both), (new, [(new,)] * 2)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("status", [403, 409, 500])
 async def test_ca_that_cannot_be_published_does_not_issue(store, replica, status):
     await replica.controller.attempt()
@@ -307,6 +308,7 @@ async def test_repeated_conflicts_are_a_failure(store, replica):
     assert "5 attempts failed with conflicts" in replica.controller.check().fact
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "status", "message"),
     [("GET", 403, "403"), ("GET", 500, "500"), ("PUT", 403, "403")],
