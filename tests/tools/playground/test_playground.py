@@ -170,7 +170,7 @@ def check_fault_and_cure(page: Page, set_up: str) -> None:
     expect(page.get_by_role("status").first).to_have_text("1 autoscaler: 1 failure, 0 warnings")
     shell(set_up, patch + change % (name, "duty_cycle_current"))
     expect(row.locator(".failure")).to_have_count(0, timeout=soon)
-    expect(row).to_contain_text(" of 20 duty_cycle_current", timeout=soon)
+    expect(row).to_contain_text(" of 20 % duty_cycle_current", timeout=soon)
 
 
 def check_other_views(page: Page) -> None:
