@@ -10,9 +10,11 @@ from __future__ import annotations
 import base64
 import contextlib
 import os
+import ssl
 import sys
 from collections.abc import Iterator, Sequence
 from functools import partial
+from http.client import OK
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,7 @@ import yaml
 from tools.control_plane.client import MERGE_PATCH
 from tools.control_plane.daemon import Daemon, free_ports
 from tools.control_plane.plane import ControlPlane
-from tools.real.prometheus import wait_for
+from tools.real.prometheus import status, wait_for
 
 NAME = NAMESPACE = "gpu-metrics-adapter"
 OVERLAY = Path(__file__).parents[2] / "manifests" / "overlays" / "external-metrics"
@@ -32,6 +34,8 @@ RESOURCE_METRICS = "v1beta1.metrics.k8s.io"
 
 _API_SERVICES = "/apis/apiregistration.k8s.io/v1/apiservices"
 _LISTENING = "serving on"
+_UNVERIFIED = ssl.create_default_context()
+_UNVERIFIED.check_hostname, _UNVERIFIED.verify_mode = False, ssl.CERT_NONE
 
 
 def api_services(control_plane: ControlPlane, overlay: Path = OVERLAY) -> tuple[str, ...]:
@@ -138,7 +142,10 @@ class Server:
         self.daemon.start()
 
     def wait_available(self) -> None:
-        """Wait until every APIService is Available and passes requests on."""
+        """Wait until the adapter is ready, and every APIService passes requests on to it."""
+        # A pod gets requests once it is ready, but this process gets them as soon as it listens.
+        ready = partial(status, f"{self.url}/readyz", context=_UNVERIFIED)
+        wait_for(lambda: ready() == OK, "the adapter is ready", seconds=60)
         for name in self.api_services:
             self._control_plane.wait_available(name, seconds=60)
             # The condition may be left from an earlier process.
