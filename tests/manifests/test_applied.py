@@ -143,14 +143,15 @@ async def test_the_permissions_suffice_to_rotate_the_ca(applied, kube):
     policy = CertificatePolicy.of_service(NAME, NAMESPACE)
     steps = []
 
-    for after in (dt.timedelta(days=300), policy.propagation, policy.serving):
+    overlap = dt.timedelta(minutes=2)
+    for after in (dt.timedelta(days=300), policy.propagation, policy.serving, overlap):
         replica.now += after
         assert await replica.controller.attempt()
         steps.append((replica.live.bundle.ca_pem, published(applied)))
 
     new = replica.live.bundle.ca_pem
     both = [new + old] * len(API_SERVICES)
-    assert steps == [(old, both), (new, both), (new, [new] * len(API_SERVICES))]
+    assert steps == [(old, both), (new, both), (new, both), (new, [new] * len(API_SERVICES))]
 
 
 INSTALL = MANIFESTS.parent / "docs" / "install.md"
