@@ -65,7 +65,6 @@ class Listener:
         port: int,
         *,
         ssl_context: ssl.SSLContext | None = None,
-        reuse_port: bool = False,
         shutdown_seconds: float = DEFAULT_TIMEOUT,
         head_seconds: float = HEAD_SECONDS,
         close_seconds: float = CLOSE_SECONDS,
@@ -77,7 +76,6 @@ class Listener:
         self._ssl_context = ssl_context
         self._host = host
         self._port = port
-        self._reuse_port = reuse_port
         self._shutdown_seconds = shutdown_seconds
         self._head_seconds = head_seconds
         self._close_seconds = close_seconds
@@ -122,9 +120,7 @@ class Listener:
 
         Raises OSError if the address is not available.
         """
-        self._listener = bound or listening.listen(
-            self._host, self._port, reuse_port=self._reuse_port
-        )
+        self._listener = bound or listening.listen(self._host, self._port)
         return_freed_buffers()
         self._listen()
 

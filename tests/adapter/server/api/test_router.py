@@ -11,7 +11,7 @@ import pytest
 from adapter import errors
 from adapter.server.apimachinery import encoding
 from adapter.server.auth.caller import EVERYBODY
-from adapter.server.http import server
+from adapter.server.http import listening
 from rules.kinds import PODS, Kinds
 from rules.query.aggregate import Value
 from tests.adapter import wired
@@ -223,13 +223,10 @@ async def test_100_continue_is_never_sent(port, expect):
 
 @pytest.mark.parametrize("shared", [True, False])
 async def test_a_port_is_shared_only_if_permitted(shared):
-    first = server.Listener(wired.build_router(), "127.0.0.1", 0, reuse_port=shared)
-    first.start()
-    second = server.Listener(wired.build_router(), "127.0.0.1", first.port, reuse_port=shared)
-    with contextlib.nullcontext() if shared else pytest.raises(OSError, match="in use"):
-        second.start()
-    await first.close()
-    await second.close()
+    with listening.listen("127.0.0.1", 0, reuse_port=shared) as first:
+        port = first.getsockname()[1]
+        with contextlib.nullcontext() if shared else pytest.raises(OSError, match="in use"):
+            listening.listen("127.0.0.1", port, reuse_port=shared).close()
 
 
 async def test_an_exception_outside_the_middleware_is_a_bare_500_with_a_logged_traceback(caplog):
