@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from rules import ruleset
 from rules.document import config, yaml
@@ -41,6 +42,16 @@ class ConfigMap:
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
+
+
+def read(document: Mapping[str, Any]) -> ConfigMap:
+    """Return the rules files of the ConfigMap in a complete JSON document."""
+    metadata, data = document["metadata"], document.get("data") or {}
+    return ConfigMap(
+        namespace=str(metadata["namespace"]),
+        name=str(metadata["name"]),
+        data=tuple(sorted((str(key), str(data[key])) for key in data if is_rules_file(str(key)))),
+    )
 
 
 def is_rules_file(key: str) -> bool:

@@ -22,7 +22,6 @@ from rules.findings import State
 from rules.hpa import reading
 from rules.quoting import escaped
 from rules.ruleset import RuleSet
-from rules.teams import ConfigMap
 
 _COLUMNS = ("source", "team", "api", "metric", "series")
 _APIS = {"rules": "custom", "externalRules": "external"}
@@ -116,9 +115,7 @@ async def _of_teams(
     listed = await client.run(reading.get("/api/v1/configmaps", **selector))
     rows = []
     for each in listed["items"] or ():
-        metadata, data = each["metadata"], each.get("data") or {}
-        files = tuple(item for item in sorted(data.items()) if teams.is_rules_file(item[0]))
-        config_map = ConfigMap(namespace=metadata["namespace"], name=metadata["name"], data=files)
+        config_map = teams.read(each)
         try:
             rows += _documents(teams.load(config_map, label=flags.team_label))
         except ConfigError as error:

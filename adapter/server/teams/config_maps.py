@@ -10,7 +10,6 @@ from typing import Any
 from adapter.clients.value_index import Item
 from adapter.server.cluster.shared_index import SharedIndex
 from rules.shares import Key
-from rules.teams import ConfigMap, is_rules_file
 
 STATUS = "gpu-metrics-adapter/status"
 """Annotation with what became of the rules."""
@@ -73,16 +72,6 @@ def parse(document: Mapping[str, Any]) -> Item[WatchedConfigMap]:
         status=digest(str(status)) if status else b"",
     )
     return Item(namespace, name, watched, watched.created)
-
-
-def read(document: Mapping[str, Any]) -> ConfigMap:
-    """Return the rules files of the ConfigMap in a complete JSON document."""
-    metadata, data = document["metadata"], document.get("data") or {}
-    return ConfigMap(
-        namespace=str(metadata["namespace"]),
-        name=str(metadata["name"]),
-        data=tuple(sorted((str(key), str(data[key])) for key in data if is_rules_file(str(key)))),
-    )
 
 
 def collection(namespace: str) -> str:

@@ -335,7 +335,7 @@ class TeamRules:
         self, each: WatchedConfigMap, document: Mapping[str, Any], before: _Outcome | None
     ) -> _Outcome:
         """Load the rules of a ConfigMap; what is wrong refuses this one alone. Blocks."""
-        config_map = config_maps.read(document)
+        config_map = teams.read(document)
         digest = config_maps.digest(*itertools.chain.from_iterable(config_map.data))
         if before is not None and before.digest == digest:
             left_out = before.ruleset is None and not before.problem

@@ -110,14 +110,14 @@ class Replica:
 async def test_a_defect_beside_the_rules_refuses_that_one_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    read = config_maps.read
+    read = teams.read
 
     def failing(document: Any) -> ConfigMap:
         if document["metadata"]["name"] == "bad":
             raise RecursionError
         return read(document)
 
-    monkeypatch.setattr(config_maps, "read", failing)
+    monkeypatch.setattr(teams, "read", failing)
     replica = Replica()
     replica.put(document(text("m"), name="bad"), document(text("n")))
 
