@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import time
 
-from tools.control_plane.client import RefusedError
-from tools.e2e.installation import NAMESPACE, Cluster, ready
+from tools.control_plane.client import RefusedError, is_true
+from tools.e2e.installation import NAMESPACE, Cluster
 from tools.workload import objects
 
 _INSPECT = """
@@ -93,7 +93,7 @@ def test_prometheus_away(installed: Cluster, report) -> None:
     installed.kubectl(*scale, "--replicas=0")
     deadline, unready = time.monotonic() + AWAY, 0
     while time.monotonic() < deadline:
-        unready += not all(map(ready, installed.pods()))
+        unready += not all(is_true(each, "Ready") for each in installed.pods())
         time.sleep(1)
     active = installed.hpa().condition("ScalingActive")
     replicas = installed.hpa().current_replicas

@@ -10,7 +10,6 @@ import base64
 import datetime as dt
 import json
 import socket
-import ssl
 import sys
 import time
 from collections.abc import Iterator
@@ -25,6 +24,7 @@ from certs.issue import issue_temporary
 from tests.manifests import relay as attacks
 from tests.manifests.relay import Relay
 from tools.bench import processes
+from tools.certificates import INSECURE
 from tools.cluster import server
 from tools.cluster.server import NAME, NAMESPACE, OVERLAY, Server
 from tools.control_plane.daemon import Daemon, free_ports
@@ -358,12 +358,10 @@ def test_a_new_token_comes_after_the_account_was_made_again(plane, adapter, rela
 
 def direct(adapter: Server, token: str, path: bytes) -> tuple[int, str]:
     """Send a path as it is to the adapter, without the aggregator."""
-    context = ssl.create_default_context()
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     address = ("127.0.0.1", adapter.port)
     with (
         socket.create_connection(address, 30) as plain,
-        context.wrap_socket(plain, server_hostname="localhost") as connection,
+        INSECURE.wrap_socket(plain, server_hostname="localhost") as connection,
     ):
         head = f"Host: localhost\r\nAuthorization: Bearer {token}\r\nConnection: close\r\n\r\n"
         connection.sendall(b"GET " + path + b" HTTP/1.1\r\n" + head.encode())

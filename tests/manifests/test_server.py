@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import os
-import ssl
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ from typing import Any
 import pytest
 
 from certs import secret
+from tools.certificates import INSECURE
 from tools.cluster import server
 from tools.cluster.server import NAME, NAMESPACE, Server
 from tools.control_plane.plane import ControlPlane
@@ -167,10 +167,8 @@ def test_the_cause_of_a_missing_metric_reaches_authorized_users(
 
 def health(adapter: Server) -> str:
     """Return the health checks, as everybody may see them."""
-    context = ssl.create_default_context()
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     opener = urllib.request.build_opener(
-        urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)
+        urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=INSECURE)
     )
     with opener.open(f"{adapter.url}/readyz?verbose", timeout=5) as response:
         text: str = response.read().decode()

@@ -18,7 +18,6 @@ import json
 import os
 import random
 import secrets
-import ssl
 import sys
 import tempfile
 import threading
@@ -41,6 +40,7 @@ from tools.attack.__main__ import memory_limit
 from tools.attack.edges import EDGES
 from tools.attack.hostile import Document
 from tools.bench import processes
+from tools.certificates import INSECURE
 from tools.cluster import server
 from tools.cluster.server import Server
 from tools.control_plane import build, foreground, plane
@@ -282,10 +282,8 @@ def _value(control_plane: ControlPlane, path: str) -> str:
 
 
 def _status(url: str) -> int:
-    context = ssl.create_default_context()
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     try:
-        with urllib.request.urlopen(url, context=context, timeout=30) as response:
+        with urllib.request.urlopen(url, context=INSECURE, timeout=30) as response:
             return int(response.status)
     except urllib.error.HTTPError as error:
         error.close()

@@ -10,7 +10,6 @@ from __future__ import annotations
 import base64
 import contextlib
 import os
-import ssl
 import sys
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -20,6 +19,7 @@ from typing import Any
 
 import yaml
 
+from tools.certificates import INSECURE
 from tools.control_plane.client import MERGE_PATCH
 from tools.control_plane.daemon import Daemon, free_ports
 from tools.control_plane.plane import ControlPlane
@@ -34,8 +34,6 @@ RESOURCE_METRICS = "v1beta1.metrics.k8s.io"
 
 _API_SERVICES = "/apis/apiregistration.k8s.io/v1/apiservices"
 _LISTENING = "serving on"
-_UNVERIFIED = ssl.create_default_context()
-_UNVERIFIED.check_hostname, _UNVERIFIED.verify_mode = False, ssl.CERT_NONE
 
 
 def api_services(control_plane: ControlPlane, overlay: Path = OVERLAY) -> tuple[str, ...]:
@@ -144,7 +142,7 @@ class Server:
     def wait_available(self) -> None:
         """Wait until the adapter is ready, and every APIService passes requests on to it."""
         # A pod gets requests once it is ready, but this process gets them as soon as it listens.
-        ready = partial(status, f"{self.url}/readyz", context=_UNVERIFIED)
+        ready = partial(status, f"{self.url}/readyz", context=INSECURE)
         wait_for(lambda: ready() == OK, "the adapter is ready", seconds=60)
         for name in self.api_services:
             self._control_plane.wait_available(name, seconds=60)

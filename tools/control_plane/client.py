@@ -22,6 +22,12 @@ STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
 FIELD_MANAGER = "tests"
 
 
+def is_true(document: Mapping[str, Any], condition: str) -> bool:
+    """Return whether an object has a condition, such as Ready, that is True."""
+    conditions = document.get("status", {}).get("conditions", ())
+    return any(each["type"] == condition and each["status"] == "True" for each in conditions)
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Reply:
     """Response of the API server."""

@@ -26,7 +26,7 @@ from rules import metrics_apis
 from tools import helm
 from tools.cluster import hpa
 from tools.control_plane import build
-from tools.control_plane.client import Client
+from tools.control_plane.client import Client, is_true
 from tools.e2e import probe
 from tools.e2e.probe import Probe
 from tools.real.prometheus import wait_for
@@ -137,7 +137,7 @@ class Cluster:
 
         def met() -> bool:
             found = self.get("pods", f"--selector={PODS}")["items"]
-            return len(found) == spec and all(map(ready, found))
+            return len(found) == spec and all(is_true(each, "Ready") for each in found)
 
         self.wait(met, f"{spec} pods are left, all ready")
 
@@ -146,11 +146,7 @@ class Cluster:
 
         def met() -> bool:
             with contextlib.suppress(RuntimeError):  # it may not exist yet
-                status = self.get("apiservice", name).get("status", {})
-                return any(
-                    each["type"] == "Available" and each["status"] == "True"
-                    for each in status.get("conditions", ())
-                )
+                return is_true(self.get("apiservice", name), "Available")
             return False
 
         self.wait(met, f"{name} is Available")
@@ -244,12 +240,6 @@ def image() -> str:
     (deployment,) = (each for each in helm.template() if each["kind"] == "Deployment")
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
     return str(container["image"])
-
-
-def ready(pod: Mapping[str, Any]) -> bool:
-    """Return whether a pod is Ready."""
-    conditions = pod["status"].get("conditions", ())
-    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
 
 
 @contextlib.contextmanager

@@ -16,7 +16,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from tools.control_plane.client import RefusedError
+from tools.control_plane.client import RefusedError, is_true
 from tools.control_plane.daemon import Daemon
 from tools.control_plane.plane import ControlPlane
 from tools.node import images
@@ -165,11 +165,7 @@ class Node:
 
     def _ready(self) -> bool:
         with contextlib.suppress(RefusedError):
-            node = self._control_plane.admin.get(f"/api/v1/nodes/{NAME}")
-            return any(
-                each["type"] == "Ready" and each["status"] == "True"
-                for each in node["status"].get("conditions", ())
-            )
+            return is_true(self._control_plane.admin.get(f"/api/v1/nodes/{NAME}"), "Ready")
         return False
 
 
