@@ -114,7 +114,6 @@ def test_ack(control_plane: ControlPlane, tmp_path: Path) -> None:
             check_metrics(walkthrough)
             check_explained(walkthrough)
             walkthrough.check_scale_in(BERT, "0/20", replicas=2)
-            walkthrough.check_predictions()
             check_causes_of_unknown(walkthrough, adapter)
 
 

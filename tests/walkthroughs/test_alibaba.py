@@ -180,7 +180,6 @@ def test_alibaba(control_plane: ControlPlane, tmp_path: Path) -> None:
             walkthrough.wait_for_row("0/40", replicas=3)
             hpa = walkthrough.wait_until_settled("0/40", replicas=1)
             assert hpa.condition("ScalingActive").reason == "ValidMetricFound"
-            walkthrough.check_predictions()
 
 
 def issue_certificates() -> str:

@@ -103,7 +103,6 @@ def test_nodes(control_plane: ControlPlane, tmp_path: Path) -> None:
             assert f"has the value 6 for {min(used_nodes)}" in line
 
             walkthrough.check_scale_in(CUDA_TEST, "0/3", replicas=2)
-            walkthrough.check_predictions()
 
 
 def check_node_metric(walkthrough: Walkthrough) -> None:

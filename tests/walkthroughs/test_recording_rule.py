@@ -64,7 +64,6 @@ def test_recording_rule(control_plane: ControlPlane, tmp_path: Path) -> None:
             check_scale_out(walkthrough)
             walkthrough.check_scale_in(CUDA_TEST, "0/5", replicas=3)
             check_unknown_without_a_pod(walkthrough)
-            walkthrough.check_predictions()
 
 
 def check_metric(walkthrough: Walkthrough) -> None:

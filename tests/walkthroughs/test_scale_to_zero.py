@@ -133,4 +133,3 @@ def test_scale_to_zero(control_plane: ControlPlane, tmp_path: Path) -> None:
         walkthrough.assert_stable("<unknown>/5 (avg)", *TARGETS, replicas=0, seconds=6)
         gateway.hold(3)
         walkthrough.wait_until_settled("3/5 (avg)", replicas=1)
-        walkthrough.check_predictions()

@@ -27,7 +27,6 @@ from adapter.cli import program
 from tools import quantity
 from tools.cluster.cluster import Cluster
 from tools.cluster.hpa import HEADER, Hpa, Table
-from tools.cluster.prediction import Predictions
 from tools.real.prometheus import wait_for
 
 EXAMPLES = Path(__file__).parents[2] / "manifests" / "examples"
@@ -70,12 +69,6 @@ class Walkthrough:
         self.cluster = cluster
         self.hpa = hpa
         self.table = _PrintedTable()
-        self._predictions = Predictions(cluster.control_plane.admin, hpa)
-        cluster.exit_stack.callback(self._predictions.stop)
-
-    def check_predictions(self) -> None:
-        """Check that `explain hpa` would have predicted what the controller did until now."""
-        echo(f"explain hpa {self._predictions.check()}")
 
     def kubectl(self, *arguments: str) -> str:
         """Print a kubectl command, run it, and return its output."""
