@@ -13,7 +13,7 @@ from tests.adapter.clients import test_external_metrics, test_team_client
 from tests.adapter.server.autoscalers import test_questions, test_watch
 from tests.adapter.server.cluster import test_unreadable
 from tests.rules import test_admission, test_team_limits, test_teams
-from tools.attack.edges import EDGES
+from tests.rules.team_edges import EDGES
 
 SHARED = {
     "team_config_maps_all": "config_maps",

@@ -19,7 +19,7 @@ from rules.ruleset import RuleSet
 from rules.selectors.selectors import Selector
 from rules.teams import ConfigMap
 from tests.rules.lint import configurations
-from tools.attack.edges import EDGES, of_query, text
+from tests.rules.team_edges import EDGES, of_query, text
 
 BINDING = LabelBinding(resource="pod", namespace="namespace")
 

@@ -1,52 +1,38 @@
 """Hostile ConfigMaps, HPAs and pods at random in a real cluster, and whether others notice.
 
-    python -m tools.attack.objects [--seed=NUMBER] [--count=2000]
-
 Two teams and the cluster have a metric each. Pairs of attacks are created at once in namespaces of
-somebody else. Fails if a value of others changes, if it or `/livez` takes MAX_SECONDS longer than
-an answer of the API server itself, if the memory reaches the limit of the Deployment, or if
-something at the edge of a limit is refused, or beyond it is not.
+somebody else. It is a problem if a value of others changes, if it or `/livez` takes MAX_SECONDS
+longer than an answer of the API server itself, or if the memory reaches the limit of the
+Deployment.
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import functools
 import itertools
 import json
-import os
 import random
-import secrets
-import sys
-import tempfile
-import threading
 import time
-import urllib.error
-import urllib.request
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-
-import yaml
 
 from rules import limits
 from rules.limits import name_of
 from tools.attack import hostile
 from tools.attack.__main__ import memory_limit
-from tools.attack.edges import EDGES
 from tools.attack.hostile import Document
 from tools.bench import processes
 from tools.certificates import INSECURE
 from tools.cluster import server
 from tools.cluster.server import Server
-from tools.control_plane import build, foreground, plane
 from tools.control_plane.plane import ControlPlane
 from tools.real import prometheus
-from tools.real.prometheus import Prometheus, wait_for
+from tools.real.prometheus import Prometheus, status, wait_for
+from tools.waiting import repeated
 
 MAX_SECONDS = 1.0
 TEAMS = ("team-one", "team-two")
@@ -66,41 +52,8 @@ _COLLECTIONS = {
 }
 _HPA_LIMITS = tuple(map(name_of, ("hpa_metrics", "hpa_metric_text")))
 """What the log says of metrics that are not watched."""
-_OVERLAYS = Path(__file__).parents[2] / "manifests"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Edge:
-    """ConfigMaps of a namespace of their own, of which a limit refuses some."""
-
-    namespace: str
-    objects: Sequence[Document]
-    limit: str
-    refused: int
-
-
-def edges() -> Iterator[Edge]:
-    """Yield both sides of each limit of ConfigMaps that has one value for each namespace."""
-    for name, (value, rules) in EDGES.items():
-        for size in (value, value + 1):
-            yield _edge(name, size, value, ["rules:\n" + "".join(rules(size))])
-    one = json.dumps({"rules": [hostile.rule()]})
-    most = limits.DEFAULT.team_config_maps
-    for size in (most, most + 1):
-        yield _edge("team_config_maps", size, most, [one] * size)
-
-
-def _edge(name: str, size: int, value: int, texts: Iterable[str]) -> Edge:
-    namespace = f"edge-{name_of(name)}-{size}"
-    return Edge(
-        namespace=namespace,
-        objects=[
-            hostile.config_map(f"rules-{number}", text=text, namespace=namespace)
-            for number, text in enumerate(texts)
-        ],
-        limit=name_of(name),
-        refused=1 if size > value else 0,
-    )
+_UNREAD = "NotReadYet"
+_REPORT = "/apis/custom.metrics.k8s.io/v1beta1/namespaces/{}/teamrules"
 
 
 class Generator:
@@ -235,28 +188,12 @@ class Watching:
     """Seconds of the slowest answer of the adapter."""
     slowest_of_api_server: float = 0.0
 
-    @contextlib.contextmanager
-    def running(self) -> Iterator[None]:
-        """Watch until the context ends."""
-        over = threading.Event()
-
-        def watch() -> None:
-            while not over.wait(0.05):
-                self.look()
-
-        thread = threading.Thread(target=watch)
-        thread.start()
-        try:
-            yield
-        finally:
-            over.set()
-            thread.join()
-
     def look(self) -> None:
         """Request each value and `/livez` once, and note what is wrong."""
         for path, expected in _VALUES.items():
             self._note(path, expected, functools.partial(_value, self.control_plane, path))
-        self._note("/livez", "200", lambda: str(_status(f"{self.adapter.url}/livez")))
+        livez = functools.partial(status, f"{self.adapter.url}/livez", context=INSECURE, timeout=30)
+        self._note("/livez", "200", lambda: str(livez()))
         began = time.monotonic()
         self.control_plane.admin.get("/api/v1/namespaces/default")
         passed = time.monotonic() - began
@@ -281,17 +218,6 @@ def _value(control_plane: ControlPlane, path: str) -> str:
     return ",".join(item["value"] for item in reply.document["items"])
 
 
-def _status(url: str) -> int:
-    try:
-        with urllib.request.urlopen(url, context=INSECURE, timeout=30) as response:
-            return int(response.status)
-    except urllib.error.HTTPError as error:
-        error.close()
-        return error.code
-    except OSError:
-        return 0
-
-
 @contextlib.contextmanager
 def series(folder: Path) -> Iterator[Prometheus]:
     """Run Prometheus with the series of the cluster and of the teams, and samples in the future."""
@@ -312,15 +238,9 @@ def series(folder: Path) -> Iterator[Prometheus]:
 @contextlib.contextmanager
 def installed(control_plane: ControlPlane, folder: Path) -> Iterator[None]:
     """Install the adapter with rules of teams, and create the teams with their rules and pods."""
-    overlay = folder / "overlay"
-    overlay.mkdir()
-    places = (server.OVERLAY, _OVERLAYS / "components" / "team-rules")
-    base, component = (os.path.relpath(each, overlay) for each in places)
-    kustomization = {"resources": [base], "components": [component]}
-    (overlay / "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
-    spaces = (*TEAMS, *_HOSTILE, *(each.namespace for each in edges()))
+    spaces = (*TEAMS, *_HOSTILE)
     with server.installed(control_plane):
-        server.install(control_plane, overlay=overlay)
+        server.install(control_plane, overlay=server.overlay(folder, "team-rules"))
         try:
             for each in spaces:
                 document = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": each}}
@@ -369,85 +289,14 @@ def remove(control_plane: ControlPlane, namespace: str) -> None:
     control_plane.admin.request("DELETE", f"/api/v1/namespaces/{namespace}")
 
 
-def report(control_plane: ControlPlane, namespace: str) -> Document:
-    """Return the adapter's document about the rules of a namespace."""
-    found: Document = control_plane.admin.get(
-        f"/apis/custom.metrics.k8s.io/v1beta1/namespaces/{namespace}/teamrules"
-    )
-    return found
-
-
-def reports(control_plane: ControlPlane) -> dict[str, Document]:
-    """Return the documents about all namespaces, once all their ConfigMaps are read."""
-    found: dict[str, Document] = {}
-
-    def settled() -> bool:
-        for namespace in (*TEAMS, *_HOSTILE, *(each.namespace for each in edges())):
-            found[namespace] = report(control_plane, namespace)
-            items = found[namespace]["items"]
-            unread = [each for each in items if each["state"] == "NotReadYet"]
-            if unread or "pending" in found[namespace]:
-                return False
-        return True
-
-    wait_for(settled, "all ConfigMaps are read", seconds=_SETTLED_SECONDS)
-    return found
-
-
-def states(found: Mapping[str, Document]) -> dict[str, str]:
-    """Return the state of each ConfigMap, by namespace and name."""
-    return {
-        f"{namespace}/{each['configMap']}": each["state"]
-        for namespace, document in found.items()
-        for each in document["items"]
-    }
-
-
-def wrong_totals(
-    control_plane: ControlPlane,
-    adapter: Callable[..., AbstractContextManager[Server]],
-    before: Mapping[str, Document],
-) -> Iterator[str]:
-    """Yield what is wrong at the edges of limits that all namespaces share.
-
-    Restarts the adapter with limits that admit exactly what there was before, and then one less.
-    """
-    own = limits.DEFAULT.team_config_maps
-    totals = {
-        "team-config-maps-all": sum(min(each["count"], own) for each in before.values()),
-        "team-rules-all": sum(item["rules"] for each in before.values() for item in each["items"]),
-    }
-    for limit in ("", *totals):
-        values = {name: size - (name == limit) for name, size in totals.items()}
-        with adapter(*(f"--limit={name}={value}" for name, value in values.items())):
-            found = reports(control_plane)
-        changed = states(found).items() - states(before).items()
-        named = sum(
-            f"--limit={limit}" in problem
-            for each in found.values()
-            for item in each["items"]
-            for problem in item["problems"]
-        )
-        if not limit and changed:
-            yield f"after a restart, other rules are in use: {changed}"
-        if limit and not named:
-            yield f"{limit} is one less than needed, but nothing is refused for it"
-        if limit == "team-config-maps-all" and named > 1:
-            yield f"{limit} is one less than needed: refuses {named} ConfigMaps"
-
-
-def wrong_edges(found: Mapping[str, Document]) -> Iterator[str]:
-    """Yield what is wrong at the edges of limits."""
-    for edge in edges():
-        items = found[edge.namespace]["items"]
-        refused = [each for each in items if each["state"] == "Refused"]
-        if len(items) != len(edge.objects) or len(refused) != edge.refused:
-            states = Counter(each["state"] for each in items)
-            problems = [each["problems"] for each in refused][:1]
-            yield f"{edge.namespace}: {dict(states)}, {edge.refused} must be refused: {problems}"
-        for each in refused:
-            if not any(f"--limit={edge.limit}" in problem for problem in each["problems"]):
-                yield f"{edge.namespace}: the limit is not named: {each['problems']}"
+def states(control_plane: ControlPlane) -> Counter[str]:
+    """Return how many ConfigMaps of the attacker are in which state, or are not listed yet."""
+    found: Counter[str] = Counter()
+    for each in _HOSTILE:
+        report = control_plane.admin.get(_REPORT.format(each))
+        found.update(item["state"] for item in report["items"])
+        found[_UNREAD] += "pending" in report
+    return +found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -456,82 +305,53 @@ class Outcome:
 
     created: Counter[str]
     """Objects that the API server accepted, by kind."""
-    reports: Mapping[str, Document]
-    """The adapter's documents about the namespaces."""
-    rss: float
-    """Peak in MiB."""
-    slowest: float
-    """Seconds of the slowest answer to others."""
-    slowest_of_api_server: float
+    states: Counter[str]
+    """ConfigMaps of the attacker, by state."""
     answers: int
+    """To others."""
     problems: list[str]
 
-    @property
-    def states(self) -> Counter[str]:
-        """How many ConfigMaps of the hostile namespaces are in which state."""
-        return Counter(item["state"] for each in _HOSTILE for item in self.reports[each]["items"])
 
-
-def attack(
-    control_plane: ControlPlane, folder: Path, *, seed: int, count: int, totals: bool = False
-) -> Outcome:
-    """Create `count` hostile objects and those at the edges of the limits, in pairs, and watch.
-
-    With `totals`, also reach the limits that all namespaces share, which takes three restarts.
-    """
+def attack(control_plane: ControlPlane, folder: Path, *, seed: int, count: int) -> Outcome:
+    """Create `count` hostile objects, in pairs, and watch what others get."""
     rules = folder / "rules.yaml"
     rules.write_text(_CLUSTER_RULES)
-
-    @contextlib.contextmanager
-    def adapter(*flags: str) -> Iterator[Server]:
-        running = Server(
-            control_plane,
-            folder / "adapter.log",
-            [
-                f"--config={rules}",
-                f"--prometheus-url={scraped.url}",
-                f"--team-rules-selector={hostile.SELECTOR}",
-                "--shutdown-delay=0s",
-                *flags,
-            ],
+    with contextlib.ExitStack() as stack:
+        scraped = stack.enter_context(series(folder))
+        stack.enter_context(installed(control_plane, folder))
+        flags = (
+            *(f"--config={rules}", f"--prometheus-url={scraped.url}"),
+            *(f"--team-rules-selector={hostile.SELECTOR}", "--shutdown-delay=0s"),
         )
-        running.start()
-        try:
-            wait_for(
-                lambda: all(_value(control_plane, each) == _VALUES[each] for each in _VALUES),
-                "others have their values",
-                seconds=60,
-            )
-            yield running
-        finally:
-            running.stop()
-
-    with series(folder) as scraped, installed(control_plane, folder):
-        with adapter() as running:
-            outcome = _attacked(control_plane, running, seed, count)
-        if totals:
-            outcome.problems.extend(wrong_totals(control_plane, adapter, outcome.reports))
-        return outcome
+        adapter = Server(control_plane, folder / "adapter.log", flags)
+        adapter.start()
+        stack.callback(adapter.kill)
+        wait_for(
+            lambda: all(_value(control_plane, each) == _VALUES[each] for each in _VALUES),
+            "others have their values",
+            seconds=60,
+        )
+        return _attacked(control_plane, adapter, seed, count)
 
 
 def _attacked(control_plane: ControlPlane, adapter: Server, seed: int, count: int) -> Outcome:
     watching = Watching(control_plane=control_plane, adapter=adapter)
     created: Counter[str] = Counter()
-    with watching.running():
-        certain = [each for edge in edges() for each in edge.objects]
-        for kind in _created(control_plane, certain):
-            created[kind] += 1
+    with repeated(watching.look, every=0.05):
         generated = iter(Generator(seed))
         while (missing := count - created.total()) > 0:
-            for kind in _created(control_plane, itertools.islice(generated, missing)):
-                created[kind] += 1
-        found = reports(control_plane)
-        problems = list(wrong_edges(found))
+            created.update(_created(control_plane, itertools.islice(generated, missing)))
+        wait_for(
+            lambda: _UNREAD not in states(control_plane),
+            "all ConfigMaps are read",
+            seconds=_SETTLED_SECONDS,
+        )
         wait_for(
             lambda: all(f"{each}: " in adapter.log for each in _HPA_LIMITS),
             "the log names the limits of HPAs",
             seconds=60,
         )
+    problems = [f"{each} ({number} times)" for each, number in watching.problems.items()]
     if "Traceback" in adapter.log or "CRITICAL" in adapter.log:
         problems.append("the log has a traceback")
     if watching.slowest >= watching.slowest_of_api_server + MAX_SECONDS:
@@ -540,15 +360,9 @@ def _attacked(control_plane: ControlPlane, adapter: Server, seed: int, count: in
         problems.append(f"peak RSS {rss:.0f} MiB, must be below {memory_limit():.0f}")
     return Outcome(
         created=created,
-        reports=found,
-        rss=rss,
-        slowest=watching.slowest,
-        slowest_of_api_server=watching.slowest_of_api_server,
+        states=states(control_plane),
         answers=watching.answers,
-        problems=[
-            *problems,
-            *(f"{each} ({number} times)" for each, number in watching.problems.items()),
-        ],
+        problems=problems,
     )
 
 
@@ -558,32 +372,3 @@ def _created(control_plane: ControlPlane, objects: Iterable[Document]) -> Iterat
         listed = list(objects)
         accepted = threads.map(lambda each: create(control_plane, each), listed)
         yield from (each["kind"] for each, yes in zip(listed, accepted, strict=True) if yes)
-
-
-def main() -> int:
-    """Run a control plane, attack, print what happened, and return 1 if others noticed."""
-    parser = argparse.ArgumentParser(
-        prog="python -m tools.attack.objects", description=main.__doc__
-    )
-    parser.add_argument("--seed", type=int, default=secrets.randbelow(1_000_000))
-    parser.add_argument("--count", type=int, default=2000)
-    arguments = parser.parse_args()
-    print(f"--seed={arguments.seed} --count={arguments.count}", flush=True)
-    with tempfile.TemporaryDirectory() as created:
-        folder = Path(created)
-        with plane.running(folder, build.ensure_programs()) as control_plane:
-            found = attack(
-                control_plane, folder, seed=arguments.seed, count=arguments.count, totals=True
-            )
-    print(f"created: {dict(found.created)}; ConfigMaps: {dict(found.states)}")
-    print(
-        f"{found.answers} answers to others, the slowest in {found.slowest:.2f} s, that of the API "
-        f"server in {found.slowest_of_api_server:.2f} s; peak RSS {found.rss:.0f} MiB"
-    )
-    print("\n".join(found.problems) or "nothing of others changed")
-    return 1 if found.problems else 0
-
-
-if __name__ == "__main__":
-    with foreground.program():
-        sys.exit(main())

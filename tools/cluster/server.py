@@ -69,22 +69,30 @@ def installed(control_plane: ControlPlane) -> Iterator[None]:
             control_plane.kubectl("delete", "--ignore-not-found", "--timeout=60s", "-k", OVERLAY)
 
 
+def overlay(folder: Path, component: str) -> Path:
+    """Write an overlay with a component of the manifests below `folder`, and return it."""
+    written = folder / "overlay"
+    written.mkdir()
+    # kustomize accepts no absolute path.
+    base, more = (
+        os.path.relpath(each, written)
+        for each in (OVERLAY, OVERLAY.parents[1] / "components" / component)
+    )
+    kustomization = {"resources": [base], "components": [more]}
+    (written / "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
+    return written
+
+
 @contextlib.contextmanager
 def with_resource_metrics(control_plane: ControlPlane, folder: Path) -> Iterator[Path]:
     """Apply the component resource-metrics, too; write the overlay below `folder` and yield it.
 
     Use it within `installed`. At the end only the APIService is deleted.
     """
-    overlay = folder / "overlay"
-    overlay.mkdir()
-    components = [OVERLAY, OVERLAY.parents[1] / "components" / "resource-metrics"]
-    # kustomize accepts no absolute path.
-    base, component = (os.path.relpath(each, overlay) for each in components)
-    kustomization = {"resources": [base], "components": [component]}
-    (overlay / "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
+    written = overlay(folder, "resource-metrics")
     try:
-        install(control_plane, overlay=overlay)
-        yield overlay
+        install(control_plane, overlay=written)
+        yield written
     finally:
         control_plane.kubectl("delete", "apiservice", RESOURCE_METRICS)
 

@@ -176,7 +176,12 @@ def wait_for(condition: Callable[[], object], what: str, *, seconds: float = 20)
         time.sleep(0.02)
 
 
-def status(target: str | urllib.request.Request, *, context: ssl.SSLContext | None = None) -> int:
+def status(
+    target: str | urllib.request.Request,
+    *,
+    context: ssl.SSLContext | None = None,
+    timeout: float = 1,
+) -> int:
     """Return the status code of a response from this machine; 0 when there is no response."""
     opener = OPENER
     if context is not None:
@@ -184,7 +189,7 @@ def status(target: str | urllib.request.Request, *, context: ssl.SSLContext | No
             urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)
         )
     try:
-        with opener.open(target, timeout=1) as response:
+        with opener.open(target, timeout=timeout) as response:
             code: int = response.status
             return code
     except urllib.error.HTTPError as e:

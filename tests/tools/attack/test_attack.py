@@ -1,8 +1,12 @@
-"""One flood of `make attack`, one attack by objects, and the check of their measurements."""
+"""One flood of `make attack`, one attack by objects, and the check of their measurements.
+
+`COUNT=2000 SEED=1 pytest tests/tools/attack` creates more objects, and others.
+"""
 
 from __future__ import annotations
 
 import itertools
+import os
 from pathlib import Path
 
 import pytest
@@ -11,6 +15,7 @@ from tools.attack import __main__ as command
 from tools.attack import hostile, objects
 from tools.control_plane.plane import ControlPlane
 
+COUNT, SEED = int(os.environ.get("COUNT", "100")), int(os.environ.get("SEED", "41"))
 SLOW = command.Result(values=1, start=4, start_of_teams=20)
 GOOD = command.Result(rss=100, livez=0.1, autoscaler=0.1, values=10)
 
@@ -28,9 +33,7 @@ def test_a_flood_is_measured_and_ends_by_itself():
 def test_hostile_objects_of_one_namespace_change_nothing_of_others(
     control_plane: ControlPlane, tmp_path: Path
 ) -> None:
-    edges = sum(len(each.objects) for each in objects.edges())
-
-    found = objects.attack(control_plane, tmp_path, seed=41, count=edges + 100)
+    found = objects.attack(control_plane, tmp_path, seed=SEED, count=COUNT)
 
     assert found.problems == []
     assert found.created.keys() == {"ConfigMap", "HorizontalPodAutoscaler", "Pod"}
