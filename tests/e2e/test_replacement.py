@@ -26,6 +26,12 @@ RULE = {
     "name": {"as": installation.METRIC},
     "metricsQuery": "avg(<<.Series>>{<<.LabelMatchers>>}) by (<<.GroupBy>>)",
 }
+INTERVAL = 0.3
+"""Seconds between two requests.
+
+The original lists pods for each one, and client-go lets it send five requests a second. At 20 a
+second, requests queue in it for 20 s, and those that wait when it ends fail.
+"""
 VALUES = {"presets": [], "rules": {"default": False, "custom": [RULE]}}
 
 
@@ -58,7 +64,7 @@ def test_replacement(cluster: Cluster, tmp_path, report) -> None:
             "the same upgrade again": lambda: cluster.install(VALUES),
             "rollback": lambda: cluster.helm("rollback", "1"),
         }.items():
-            with cluster.probing() as probe:
+            with cluster.probing(INTERVAL) as probe:
                 time.sleep(3)
                 change()
                 cluster.settled()

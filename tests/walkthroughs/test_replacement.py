@@ -1,8 +1,8 @@
 """Replacement of prometheus-adapter: Helm upgrades its release while HPAs run on both APIs.
 
-The objects are those of the original's chart. Its program cannot be built here: this one stands in
-for it, with the original's arguments and rights, and a certificate that the API server cannot
-verify. Pods are processes on this machine; each upgrade starts a new one beside the old one.
+The objects are those of the original's chart. This program stands in for the original's, with
+that one's arguments and rights, and a certificate that the API server cannot verify; the real one
+runs in tests/e2e. Pods are processes on this machine; each upgrade starts a new one beside the old.
 """
 
 from __future__ import annotations

@@ -169,9 +169,9 @@ class Cluster:
         """Return how many syncs of the HPA got no metric until now."""
         return hpa.lost_syncs(self.get("events")["items"], objects.APP)
 
-    def probing(self) -> AbstractContextManager[Probe]:
-        """Request METRIC through the aggregator while the context lasts."""
-        return probe.probing(self.client, PATH, self.lost_syncs)
+    def probing(self, interval: float = probe.INTERVAL) -> AbstractContextManager[Probe]:
+        """Request METRIC through the aggregator every `interval` while the context lasts."""
+        return probe.probing(self.client, PATH, self.lost_syncs, interval)
 
     def wait(self, condition: Callable[[], object], what: str) -> float:
         """Wait until a condition holds; return the seconds. Raises TimeoutError with `what`."""

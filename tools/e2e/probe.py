@@ -46,8 +46,10 @@ class Probe:
 
 
 @contextlib.contextmanager
-def probing(client: Client, path: str, lost_syncs: Callable[[], int]) -> Iterator[Probe]:
-    """Request `path` every INTERVAL until the block ends; a response without items is a failure.
+def probing(
+    client: Client, path: str, lost_syncs: Callable[[], int], interval: float = INTERVAL
+) -> Iterator[Probe]:
+    """Request `path` every `interval` until the block ends; a response without items is a failure.
 
     A slow response delays no other request. `lost_syncs` returns how many there were until now.
     Every request has ended when the context has.
@@ -72,7 +74,7 @@ def probing(client: Client, path: str, lost_syncs: Callable[[], int]) -> Iterato
         due = time.monotonic()
         while not over.wait(max(0.0, due - time.monotonic())):
             pool.submit(request)
-            due += INTERVAL
+            due += interval
 
     with futures.ThreadPoolExecutor(_WORKERS) as pool:
         thread = threading.Thread(target=pace, args=(pool,), daemon=True)
