@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import time
+from concurrent import futures
 
 import pytest
 
-from tools.control_plane.client import RefusedError
-from tools.e2e.installation import NAMESPACE, PODS, RELEASE, Cluster
+from tools.e2e.installation import PODS, RELEASE, Cluster
 
 SETTLE = 3.0
 """Seconds of requests before a disturbance and after it."""
-_EVICTION = {"apiVersion": "policy/v1", "kind": "Eviction"}
 _KILL = "import resource; resource.prlimit(1, resource.RLIMIT_CPU, (1, 1))"
 """Makes the kernel send SIGKILL to the server, as when memory is short: a process of its container
 cannot send it, because the server is process 1 there."""
@@ -37,25 +36,24 @@ def delete_pod(cluster: Cluster) -> None:
 
 
 def drain(cluster: Cluster) -> None:
-    """Evict every pod as `kubectl drain` does, which retries while the budget refuses.
+    """Drain the node of a pod with kubectl, until the budget refuses or no pod is left there.
 
-    The node stays schedulable: a cluster may have only one.
+    The node is schedulable again after the first eviction: if it is the only one, the successor
+    waits for that, and the budget keeps the other pod until the successor is ready.
     """
-    for pod in cluster.pods():
-        name = pod["metadata"]["name"]
-        path = f"/api/v1/namespaces/{NAMESPACE}/pods/{name}/eviction"
-        body = _EVICTION | {"metadata": {"name": name, "namespace": NAMESPACE}}
-
-        def evicted(path: str = path, body: dict[str, object] = body) -> bool:
-            try:
-                cluster.client.call("POST", path, body)
-            except RefusedError as error:
-                if error.reply.status != 429:
-                    raise
-                return False
-            return True
-
-        cluster.wait(evicted, f"{name} may be evicted")
+    pods = {each["metadata"]["name"] for each in cluster.pods()}
+    node = cluster.pods()[0]["spec"]["nodeName"]
+    options = f"--pod-selector={PODS}", "--ignore-daemonsets", "--delete-emptydir-data"
+    with futures.ThreadPoolExecutor(1) as pool:
+        drained = pool.submit(cluster.kubectl, "drain", node, *options, "--timeout=120s")
+        try:
+            cluster.wait(
+                lambda: pods - {each["metadata"]["name"] for each in cluster.pods()},
+                "a pod is evicted",
+            )
+        finally:
+            cluster.kubectl("uncordon", node)
+        drained.result()
 
 
 def new_rules(cluster: Cluster) -> None:
@@ -76,7 +74,7 @@ def new_ca(cluster: Cluster) -> None:
 DISTURBANCES = {
     "rollout restart": restart,
     "deletion of a pod": delete_pod,
-    "drain": drain,
+    "kubectl drain": drain,
     "helm upgrade with new rules": new_rules,
     "new certificate authority": new_ca,
 }
