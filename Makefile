@@ -10,7 +10,11 @@ NODES ?= 3
 unexport PYTHONDONTWRITEBYTECODE
 
 BIN := .venv/bin
+# What the server needs; and with it, what the tools and the tests need.
+SERVER := .venv/.server
 READY := .venv/.ready
+# --no-compile: Python compiles modules on import; most modules are never imported.
+PIP := $(BIN)/pip install --disable-pip-version-check --quiet --no-compile --progress-bar off
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run quick test check fix lint types layers lock pin vectors lines attack backends bench react install image dist \
@@ -19,26 +23,31 @@ READY := .venv/.ready
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup: $(READY) ## Create .venv from the lock; fetch Prometheus unless it is installed
+setup: $(READY) ## Create .venv with all tools; fetch Prometheus unless it is installed
 	@$(BIN)/python -m adapter.cli.local_prometheus.binary >/dev/null
 
-# --no-compile: Python compiles modules on import; most modules are never imported.
-$(READY): tests/requirements.lock setup.cfg pyproject.toml
+$(SERVER): manifests/requirements.lock
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "$(PYTHON) is older than Python 3.11; use make PYTHON=python3.11" >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
 	  { echo "$(PYTHON) has no venv module; on Debian: apt-get install python3-venv" >&2; \
 	    [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
 	    apt-get update && apt-get install --yes --no-install-recommends python3-venv; }
-	@echo "creating .venv from tests/requirements.lock" >&2
+	@echo "creating .venv" >&2
 	@$(PYTHON) -m venv .venv
-	@$(BIN)/pip install --disable-pip-version-check --require-hashes --only-binary :all: \
-	  --no-compile --progress-bar off -r tests/requirements.lock
-	@$(BIN)/pip install --disable-pip-version-check --quiet --no-deps --no-build-isolation -e .
+	@echo "installing manifests/requirements.lock: 170 MB" >&2
+	@$(PIP) --require-hashes --only-binary :all: -r manifests/requirements.lock
 	@touch $@
 
-run: setup ## Serve a simulated GPU fleet on https://127.0.0.1:6443 until Ctrl-C (PORT= GENERATION= LOAD= NODES=)
-	@exec $(BIN)/gpu-metrics-adapter demo --secure-port=$(PORT) --generation=$(GENERATION) \
+$(READY): $(SERVER) tests/requirements.lock setup.cfg pyproject.toml
+	@echo "installing tests/requirements.lock: 300 MB more" >&2
+	@$(PIP) --require-hashes --only-binary :all: -r tests/requirements.lock
+	@$(PIP) --no-deps --no-build-isolation -e .
+	@touch $@
+
+# Only LOAD=gpu needs a package that the server does not.
+run: $(if $(filter gpu,$(LOAD)),$(READY),$(SERVER)) ## Serve a simulated GPU fleet on https://127.0.0.1:6443 until Ctrl-C (PORT= GENERATION= LOAD= NODES=)
+	@exec $(BIN)/python -m adapter demo --secure-port=$(PORT) --generation=$(GENERATION) \
 	  --load=$(LOAD) --nodes=$(NODES)
 
 # For `run`, LOAD is a factor; here it is a number of replicas, passed on only if the user gave it.

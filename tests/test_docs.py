@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import io
 import re
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -150,6 +151,15 @@ def test_every_make_target_that_is_named_exists(page: str) -> None:
     targets = set(re.findall(r"^([a-z0-9-]+):", read("Makefile"), re.MULTILINE))
 
     assert set(re.findall(r"^(?:\$ )?make ([a-z0-9-]+)", code(page), re.MULTILINE)) <= targets
+
+
+@pytest.mark.parametrize(("load", "with_tools"), [("3", False), ("gpu", True)])
+def test_make_run_installs_only_what_it_needs(load: str, with_tools: bool) -> None:
+    command = ["make", "--dry-run", "--always-make", "run", f"LOAD={load}"]
+    output = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+
+    assert "manifests/requirements.lock" in output
+    assert ("tests/requirements.lock" in output) is with_tools
 
 
 @pytest.mark.parametrize("page", PAGES)
