@@ -20,13 +20,14 @@ from adapter import errors, telemetry
 from adapter.background import gather_or_cancel
 from adapter.cache import LRUCache
 from adapter.cli.console import rows
+from adapter.cli.console.api_server import ApiServerProbe
 from adapter.cli.console.rows import NEVER, Look, Row
 from adapter.cli.doctor import client
 from adapter.clients.kubernetes import Kube
 from adapter.clients.value_index import Item, ValueIndex
 from adapter.clients.watch_cache import WatchCaches, WatchContent
 from rules.errors import UnreadableError
-from rules.findings import Finding, State, failure
+from rules.findings import Finding, State, failure, skipped
 from rules.hpa import autoscaler, judgement, reading
 from rules.hpa.reading import ApiReply, ApiRequest
 from rules.kinds import Kind
@@ -81,13 +82,23 @@ class ReplicaSample(NamedTuple):
         }
 
 
+class _Watched(NamedTuple):
+    """What is kept of an HPA: its document, and its row before its metrics are requested."""
+
+    document: Document
+    row: Row
+
+
 class AutoscalerList:
     """Follows the autoscalers while `run` runs. `clock` returns Unix seconds."""
 
-    def __init__(self, kube: Kube, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, kube: Kube, api_server: ApiServerProbe, clock: Callable[[], float] = time.time
+    ) -> None:
         self._kube = kube
+        self._api_server = api_server
         self._clock = clock
-        content: WatchContent[ValueIndex[Document]] = WatchContent(
+        content: WatchContent[ValueIndex[_Watched]] = WatchContent(
             index=ValueIndex, parse=self._parse, metadata_only=False
         )
         registry = CollectorRegistry()
@@ -107,9 +118,16 @@ class AutoscalerList:
 
     async def rows(self) -> tuple[Row, ...]:
         """Return all rows, errors first. Raises BackendError if they cannot be listed."""
-        documents = (await self._index()).values()
-        found = (rows.row(each, self._looks.get(_key(each)) or NEVER) for each in documents)
-        return tuple(sorted(found, key=lambda each: each.order))
+        return tuple(map(self._row, (await self._index()).values()))
+
+    async def row(self, namespace: str, name: str) -> Row | None:
+        """Return one row, None if there is none. Raises BackendError if they cannot be listed."""
+        watched = (await self._index()).of(namespace).get(name)
+        return watched and self._row(watched)
+
+    def _row(self, watched: _Watched) -> Row:
+        look = self._looks.get(watched.row.key)
+        return rows.row(watched.document, look) if look else watched.row
 
     def samples(self, key: str) -> Sequence[ReplicaSample]:
         """Return what was seen of an autoscaler, oldest first."""
@@ -123,7 +141,7 @@ class AutoscalerList:
                 self._pending.add(key)
                 self._due.put_nowait(key)
 
-    async def _index(self) -> ValueIndex[Document]:
+    async def _index(self) -> ValueIndex[_Watched]:
         """Return the index, after the first list. Raises BackendError."""
         deadline = time.monotonic() + _FIRST_LIST
         while (index := self._caches.index(_KIND)) is None:
@@ -136,23 +154,24 @@ class AutoscalerList:
 
     async def _sample_periodically(self) -> NoReturn:
         while True:
-            if (index := self._caches.index(_KIND)) is not None:
+            index = self._caches.index(_KIND)
+            if index is not None and not self._api_server.lost:
                 for each in list(index.values()):
-                    self._sample(each, after=_SAMPLE_INTERVAL)
+                    self._sample(each.row, after=_SAMPLE_INTERVAL)
             await asyncio.sleep(_SAMPLE_INTERVAL)
 
-    def _parse(self, document: Document) -> Item[Document]:
+    def _parse(self, document: Document) -> Item[_Watched]:
         """Return what is kept of an HPA that the watch brings, and sample it."""
         kept = _kept(document)
-        self._sample(kept)
-        return Item(kept["metadata"]["namespace"], kept["metadata"]["name"], kept)
+        watched = _Watched(kept, rows.row(kept))
+        self._sample(watched.row)
+        return Item(watched.row.namespace, watched.row.name, watched)
 
-    def _sample(self, document: Document, *, after: float = 0.0) -> None:
+    def _sample(self, row: Row, *, after: float = 0.0) -> None:
         """Add a sample, unless the last is younger than `after` seconds, or without replicas.
 
         The controller has not read the scale then.
         """
-        row = rows.row(document)
         if row.wanted is None:
             return
         samples = self._samples.get(row.key)
@@ -172,8 +191,11 @@ class AutoscalerList:
             try:
                 namespace, _, name = key.partition("/")
                 index = self._caches.index(_KIND)
-                if index is not None and (document := index.of(namespace).get(name)) is not None:
-                    self._looks.set(key, await self._look(document))
+                if index is not None and (watched := index.of(namespace).get(name)) is not None:
+                    look = await self._api_server.unless_lost(self._look(watched.document))
+                    self._looks.set(key, look)
+            except errors.TimedOut:
+                continue  # the last look stays
             except Exception as error:  # noqa: BLE001 - one answer that is odd ends no other look
                 fact = f"an answer is not what the Kubernetes API defines: {error!r}"
                 found = failure("metrics", fact, cure=reading.DOCTOR)
@@ -182,38 +204,60 @@ class AutoscalerList:
                 self._pending.discard(key)
 
     async def _look(self, document: Document) -> Look:
-        """Request the metrics of an autoscaler as the controller does."""
+        """Request the metrics of an autoscaler as the controller does.
+
+        Raises TimedOut if the API server does not respond.
+        """
         try:
             hpa = autoscaler.autoscaler(document)
             requests = await client.run(reading.requests(hpa), self._kept_reply)
         except UnreadableError as error:
             found = failure("scale", str(error), cure=error.cure or reading.DOCTOR)
-            return Look(at=self._clock(), findings=(found,))
+            return Look(at=self._clock(), findings=() if _denied(error.status) else (found,))
         stamps: list[float | None] = []
         findings: list[Finding | None] = []
+        denied: ApiRequest | None = None
         for metric, request in zip(hpa.metrics, requests, strict=True):
             if isinstance(request, UnreadableError):
                 cure = request.cure or reading.DOCTOR
                 stamps.append(None)
                 findings.append(failure(str(metric), str(request), cure=cure))
-            else:
-                reply = await client.send(self._kube, request)
-                stamps.append(_oldest(reply))
+                continue
+            reply = await self._reply(request)
+            stamps.append(_oldest(reply))
+            if _denied(reply.status):
+                denied = request
+            elif reply.status:
                 findings.append(judgement.judge(str(metric), request, reply, reading.DOCTOR))
-        return Look(at=self._clock(), stamps=tuple(stamps), findings=tuple(filter(None, findings)))
+            else:  # the controller may have got a response
+                findings.append(skipped(str(metric), reply.message, cure=reading.DOCTOR))
+        return Look(
+            at=self._clock(),
+            stamps=tuple(stamps),
+            findings=tuple(filter(None, findings)),
+            denied=denied,
+        )
+
+    async def _reply(self, request: ApiRequest) -> ApiReply:
+        """Return the reply. Raises TimedOut if the API server does not respond."""
+        reply = await client.send(self._kube, request)
+        if not reply.status:
+            await self._api_server.check()
+        return reply
 
     async def _kept_reply(self, request: ApiRequest) -> ApiReply:
         kept = self._scales.get(request.path)
         if kept is not None and self._clock() - kept[0] < _SCALE_FRESH:
             return kept[1]
-        reply = await client.send(self._kube, request)
+        reply = await self._reply(request)
         if not reply.failed:
             self._scales.set(request.path, (self._clock(), reply))
         return reply
 
 
-def _key(document: Document) -> str:
-    return f"{document['metadata']['namespace']}/{document['metadata']['name']}"
+def _denied(status: int) -> bool:
+    """Return whether the user lacks the right, about which the controller may know more."""
+    return status in judgement.FORBIDDEN
 
 
 def _kept(document: Document) -> Document:

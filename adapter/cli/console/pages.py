@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
+import time
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -12,7 +14,10 @@ import jinja2
 import markupsafe
 from aiohttp import web
 
+from adapter import errors
+from adapter.cache import LRUCache
 from adapter.cli.console import autoscalers
+from adapter.cli.console.api_server import LOST
 from adapter.cli.console.guard import Handler, TokenGuard
 from adapter.cli.console.views import PageQuery, Show, View, Views, replay_variables
 from rules.causes import explanation_text
@@ -26,7 +31,11 @@ _SUFFIX = r"(?:\.(?:html|json|txt))?"
 _SUFFIXES = (".html", ".json", ".txt")
 _MAX_KEY = 400
 """Characters of a namespace and a name."""
-_PARAMETERS = ("search", "namespace", "since", "target")
+_PARAMETERS = tuple(
+    each.name for each in dataclasses.fields(PageQuery) if each.name not in {"page", "visible"}
+)
+_MAX_VIEWS = 50
+"""Views that are kept for the time in which the API server does not respond."""
 
 
 def application(
@@ -45,6 +54,7 @@ def application(
     app.router.add_static(f"{prefix}/static", FOLDER / "static")
     for address, show in views.by_address.items():
         add(f"{prefix}/{address}{{suffix:{_SUFFIX}}}", pages.handler(show))
+    add(f"{prefix}/{{nothing:.*?}}{{suffix:{_SUFFIX}}}", pages.handler(_nothing))
     return app
 
 
@@ -79,10 +89,14 @@ class _Pages:
 
     def __init__(self, views: Views, prefix: str, cluster: str) -> None:
         self._prefix = prefix
+        self._api_server = views.reader.api_server
+        self._kept: LRUCache[str, tuple[View, float]] = LRUCache(_MAX_VIEWS)
+        """Last view of each address, and its time."""
         self._templates = environment()
         navigation = [each for each in views.by_address if each.isalpha()]
         self._templates.globals.update(address=self.address, navigation=navigation, cluster=cluster)
         self._templates.globals.update(readable=explanation_text.readable)
+        self._templates.globals.update(graph=views.reader.graph)
 
     def address(self, *parts: str) -> str:
         """Return the address of a view. A name that ends like a twin gets a suffix."""
@@ -96,32 +110,49 @@ class _Pages:
     def handler(self, show: Show) -> Handler:
         """Return the handler of a view whose further arguments are parts of the address."""
 
-        async def handle(request: web.Request) -> web.Response:
+        async def handle(request: web.Request) -> web.StreamResponse:
             parts = {name: text for name, text in request.match_info.items() if name != "suffix"}
+            first = "" if request.match_info["suffix"] in {".json", ".txt"} else "1"
             query = PageQuery(
                 **{each: request.query.get(each, "")[:_MAX_KEY] for each in _PARAMETERS},
+                page=request.query.get("page", first),
                 visible=_visible(request),
             )
+            key, at = str(request.rel_url), 0.0
             try:
-                view, status = await show(query, **parts), 200
-            except UnreadableError as error:
-                view = _problem(str(error))
-                status = error.status if error.status in {400, 404} else 502
+                view = await self._api_server.unless_lost(show(query, **parts))
+                status = 200
+                if not self._api_server.lost:
+                    self._kept.set(key, (view, time.time()))
+            except (UnreadableError, errors.TimedOut) as error:
+                given = getattr(error, "status", 0)
+                view, status = _problem(str(error)), given if given in {400, 404} else 502
+                if not given:
+                    await self._api_server.probe()
+                if self._api_server.lost and (kept := self._kept.get(key)):
+                    (view, at), status = kept, 200
             except Exception as error:  # noqa: BLE001 - one answer that is odd ends no other view
                 view, status = _problem(f"the console failed: {error!r}. Report this line"), 500
-            return self._respond(request, view, status)
+            age = round(time.time() - (at or self._api_server.responded))
+            return self._respond(request, view, status, age if self._api_server.lost else None)
 
         return handle
 
-    def _respond(self, request: web.Request, view: View, status: int) -> web.Response:
+    def _respond(
+        self, request: web.Request, view: View, status: int, age: int | None
+    ) -> web.Response:
+        """Return a response; `age` is that of the view while the API server does not respond."""
+        banner = "" if age is None else f"{LOST}. This page shows the state of {age} s ago."
         match request.match_info["suffix"]:
             case ".json":
-                text, media_type = json.dumps(view.document, indent=2), "application/json"
+                document = {**view.document, **({"warning": banner} if banner else {})}
+                text, media_type = json.dumps(document, indent=2), "application/json"
             case ".txt":
-                text = "".join(f"{escaped(line)}\n" for line in view.lines)
+                lines = [banner, *view.lines] if banner else view.lines
+                text = "".join(f"{escaped(line)}\n" for line in lines)
                 media_type = "text/plain"
             case _:
-                text, media_type = self._html(request, view), "text/html"
+                text, media_type = self._html(request, view, banner, age), "text/html"
         tag = f'"{hashlib.blake2b(text.encode(), digest_size=12).hexdigest()}"'
         if request.headers.get("If-None-Match") == tag:
             return web.Response(status=304, headers={"ETag": tag})
@@ -129,7 +160,7 @@ class _Pages:
             status=status, text=text, content_type=media_type, headers={"ETag": tag}
         )
 
-    def _html(self, request: web.Request, view: View) -> str:
+    def _html(self, request: web.Request, view: View, banner: str, age: int | None) -> str:
         path = request.rel_url.raw_path
         twin = path.removesuffix(request.match_info["suffix"])
         return self._templates.get_template(view.template).render(
@@ -138,6 +169,9 @@ class _Pages:
             twin=twin,
             query=f"?{request.rel_url.raw_query_string}" if request.query else "",
             prefix=self._prefix,
+            banner=banner,
+            stale=age,
+            verdict_state=view.state,
             **view.document,
             **view.more,
         )
@@ -154,6 +188,10 @@ def _visible(request: web.Request) -> tuple[str, ...]:
     """Return the keys of rows that the page says are on the screen."""
     keys = request.headers.get("X-Visible", "").split()
     return tuple(key for key in keys[: autoscalers.MAX_SHOWN] if len(key) <= _MAX_KEY)
+
+
+async def _nothing(_query: PageQuery, nothing: str) -> View:
+    raise UnreadableError(f"there is no page {nothing}; choose one of those above", status=404)
 
 
 def _problem(text: str) -> View:

@@ -12,10 +12,13 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+import yarl
+
 from adapter import errors, settings
 from adapter.cache import SingleFlightCache
 from adapter.cli.console import autoscalers as seen
 from adapter.cli.console import history as past
+from adapter.cli.console.api_server import ApiServerProbe
 from adapter.cli.console.rows import Row
 from adapter.cli.doctor import autoscaler, checks, installation, registration
 from adapter.cli.doctor.autoscaler import Explained
@@ -27,6 +30,7 @@ from adapter.settings.kubectl import KubectlSettings
 from rules.errors import UnreadableError
 from rules.exporters import detect
 from rules.findings import Finding, State
+from rules.hpa import judgement
 from rules.hpa.autoscaler import Autoscaler
 from rules.hpa.reading import ApiRequest
 from rules.metrics_apis import CUSTOM, EXTERNAL
@@ -34,7 +38,8 @@ from rules.metrics_apis import CUSTOM, EXTERNAL
 Document = Mapping[str, Any]
 T = TypeVar("T")
 
-_TTL = {"decision": 10.0, "metrics": 15.0, "adapter": 15.0, "numbers": 15.0, "replay": 900.0}
+_TTL = {"decision": 10.0, "metrics": 15.0, "adapter": 15.0, "numbers": 15.0}
+_TTL |= {"replay": 900.0, "events": 5.0}
 """Kind of answer -> seconds for which it is kept, and with it what it was requested for."""
 _OTHERS = 60.0
 """The same for explanations, which send a dozen queries, and for doctor and exporters."""
@@ -76,7 +81,8 @@ class ClusterReader:
     """What is read of one cluster."""
 
     def __init__(self, kube: Kube, cluster: ShownCluster, prometheus: Prometheus | None) -> None:
-        self.autoscalers = seen.AutoscalerList(kube)
+        self.api_server = ApiServerProbe(kube)
+        self.autoscalers = seen.AutoscalerList(kube, self.api_server)
         self._kube = kube
         self.client = ApiClient(kube)
         self._cluster = cluster
@@ -117,11 +123,32 @@ class ClusterReader:
         return self.prometheus
 
     async def rows(self) -> tuple[Row, ...]:
-        """Return the autoscalers, errors first. Raises UnreadableError."""
+        """Return the autoscalers. Raises UnreadableError."""
         try:
             return await self.autoscalers.rows()
         except errors.BackendError as error:
             raise UnreadableError(f"autoscalers cannot be listed: {error}") from error
+
+    async def state(self, explained: Explained) -> State:
+        """Return the state of an explained autoscaler: that of its row, unless that is ok."""
+        hpa, row = explained.observed.hpa, None
+        with contextlib.suppress(errors.BackendError):
+            row = await self.autoscalers.row(hpa.namespace, hpa.name)
+        if row is not None and row.state is not State.OK:
+            return row.state
+        if explained.complete:
+            return State.OK
+        unread = {0, *judgement.FORBIDDEN}
+        known = unread.isdisjoint(each.status for each in explained.observed.replies)
+        return State.FAILURE if known else State.SKIPPED
+
+    def graph(self, promql: str) -> str:
+        """Return the address of a query in the pages of Prometheus; empty without Prometheus."""
+        if self._cluster.prometheus is None:
+            return ""
+        url = yarl.URL(self._cluster.prometheus.url).with_user(None).with_fragment(None)
+        query = {"g0.expr": promql, "g0.tab": "0", "g0.range_input": "1h"}
+        return str((url / "graph").with_query(query))
 
     async def cached(self, key: str, load: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Return what `load` returned for this key; the first word of a key is its kind."""
@@ -242,6 +269,9 @@ class ClusterReader:
 
         Those of a former autoscaler of the same name have another uid.
         """
+        return await self.cached(f"events {hpa.uid}", lambda: self._events(hpa))
+
+    async def _events(self, hpa: Autoscaler) -> Sequence[Document]:
         selector = f"involvedObject.kind=HorizontalPodAutoscaler,involvedObject.uid={hpa.uid}"
         try:
             listed = await self._kube.get(

@@ -12,10 +12,12 @@ from rules.errors import QuantityError, RulesError
 from rules.findings import Finding, State
 from rules.hpa import autoscaler, judgement, units
 from rules.hpa.autoscaler import Autoscaler, MetricSpec
+from rules.hpa.reading import ApiRequest
 
 Document = Mapping[str, Any]
 
-_ORDER = (State.FAILURE, State.WARNING, State.SKIPPED, State.OK)
+STATES = (State.FAILURE, State.WARNING, State.SKIPPED, State.OK)
+"""States of autoscalers, worst first."""
 _KEYS = {
     "AverageValue": "averageValue",
     "Value": "value",
@@ -32,6 +34,8 @@ class Look:
     stamps: tuple[float | None, ...] = ()
     """Time of the oldest value of each metric; None without a value."""
     findings: tuple[Finding, ...] = ()
+    denied: ApiRequest | None = None
+    """Request for a metric that the user may not send."""
 
 
 NEVER = Look(at=0.0)
@@ -95,14 +99,24 @@ class Row:
         return f"{self.namespace}/{self.name}"
 
     @property
+    def ratio(self) -> float:
+        """Highest of its values divided by their targets."""
+        return max((each.ratio for each in self.values), default=0.0)
+
+    @property
+    def label(self) -> str:
+        """State, as pages show it."""
+        return label(self.state)
+
+    @property
     def order(self) -> tuple[int, str, str]:
         """Key that sorts errors first."""
-        return _ORDER.index(self.state), self.namespace, self.name
+        return STATES.index(self.state), self.namespace, self.name
 
     def matches(self, words: Sequence[str]) -> bool:
         """Return whether each word, in lower case, is part of what the row says."""
         names = " ".join(each.metric.name for each in self.values)
-        text = f"{self.key} {self.target} {names} {self.state} {self.sentence}".lower()
+        text = f"{self.key} {self.target} {names} {self.label} {self.sentence}".lower()
         return all(word in text for word in words)
 
     def document(self, now: float) -> Document:
@@ -116,9 +130,14 @@ class Row:
             "currentReplicas": self.present,
             "desiredReplicas": self.wanted,
             "metrics": [each.document(now) for each in self.values],
-            "state": self.state,
+            "state": self.label,
             "sentence": self.sentence,
         }
+
+
+def label(state: State) -> str:
+    """Return the state of an autoscaler, as pages show it: `unknown` if nobody can tell."""
+    return "unknown" if state is State.SKIPPED else str(state)
 
 
 def row(document: Document, look: Look = NEVER) -> Row:
@@ -188,7 +207,7 @@ def _judge(hpa: Autoscaler, values: Sequence[MetricCell], look: Look) -> tuple[S
         for status, reason, message in [hpa.conditions.get(kind, ("", "", ""))]
         if status == "False" and reason != "ScalingDisabled"
     ]
-    worst = min(look.findings, key=lambda each: _ORDER.index(each.state), default=None)
+    worst = min(look.findings, key=lambda each: STATES.index(each.state), default=None)
     if failed:
         kind, reason, message = failed[0]
         if kind == "ScalingActive" and worst is not None:

@@ -47,6 +47,7 @@ async def running(cluster: ShownCluster, *, port: int, prefix: str) -> AsyncIter
             prometheus = await stack.enter_async_context(connection)
         reader = ClusterReader(kube, cluster, prometheus)
         background.start("autoscalers of the console", reader.autoscalers.run())
+        background.start("probe of the API server", reader.api_server.run())
         guard = TokenGuard(f"{prefix}/")
         app = pages.application(Views(reader), guard, prefix, cluster=title)
         runner = web.AppRunner(app, access_log=None)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from adapter.cli.console import autoscalers as seen
-from adapter.cli.console import chart
+from adapter.cli.console import chart, listing
+from adapter.cli.console.listing import RowQuery
 from adapter.cli.console.reader import EXTERNAL_RESOURCE, ClusterReader
+from adapter.cli.console.rows import STATES, label
 from adapter.cli.doctor import replay, report
 from adapter.settings.flag_types import PERIOD
 from rules.causes import explanation_text
@@ -25,11 +27,9 @@ _DAY = "1d"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PageQuery:
+class PageQuery(RowQuery):
     """What a request asks of a view, beside its address."""
 
-    search: str = ""
-    namespace: str = ""
     since: str = ""
     """Period to replay."""
     target: str = ""
@@ -55,9 +55,11 @@ class View:
     """The text, before control characters are escaped."""
     more: Document = field(default_factory=dict)
     """Further variables of the template, which only HTML needs."""
+    state: str = ""
+    """What the verdict says, for its colour; empty if it is neither good nor bad."""
 
 
-Show = Callable[..., Awaitable[View]]
+Show = Callable[..., Coroutine[Any, Any, View]]
 """Takes the query, and the parts of the address by name."""
 
 
@@ -79,26 +81,19 @@ class Views:
         """In the order of the navigation, which has those of one word."""
 
     async def autoscalers(self, query: PageQuery) -> View:
-        """Return all autoscalers that match the search, errors first."""
-        every = await self.reader.rows()
-        rows = [each for each in every if each.matches(query.words)]
-        known = {each.key for each in rows}
-        visible = [key for key in query.visible if key in known] or [each.key for each in rows]
+        """Return the autoscalers that match, errors first."""
+        found = listing.page(await self.reader.rows(), query)
+        known = [each.key for each in found.rows]
+        visible = [key for key in query.visible if key in known] or known
         self.reader.autoscalers.show(visible[: seen.MAX_SHOWN])
         now = time.time()
-        counts = {state: sum(each.state is state for each in every) for state in State}
-        summary = (
-            f"{counted(len(every), 'autoscaler')}: {counted(counts[State.FAILURE], 'failure')}, "
-            f"{counted(counts[State.WARNING], 'warning')}"
-        )
-        if query.search:
-            summary += f"; {len(rows)} match the search"
-        documents = [each.document(now) for each in rows]
+        documents = [each.document(now) for each in found.rows]
         return View(
             title="Autoscalers",
             template="autoscalers.html",
-            document={"summary": summary, "search": query.search, "items": documents},
-            lines=[summary, *_table(map(_cells, documents))],
+            document={"summary": found.summary, "matching": found.matching, "items": documents},
+            lines=[found.summary, *_table(map(_cells, documents))],
+            more={"found": found, "shown": query},
         )
 
     async def autoscaler(self, _query: PageQuery, namespace: str, name: str) -> View:
@@ -108,6 +103,7 @@ class Views:
         hpa = explained.observed.hpa
         events = await self.reader.events(hpa)
         samples, source = await self.reader.history(hpa, events)
+        state = await self.reader.state(explained)
         requests = explained.observed.requests
         queries = await self.reader.queries(requests)
         return View(
@@ -115,6 +111,7 @@ class Views:
             template="autoscaler.html",
             document={
                 **explained.document(),
+                "state": label(state),
                 "events": events,
                 "history": [each.document() for each in samples],
                 "historySource": source,
@@ -132,8 +129,10 @@ class Views:
                 "steps": list(explained.lines())[:-1],
                 "charts": chart.of_samples(hpa, samples),
                 "replays": self.reader.prometheus is not None,
+                "since": _DAY,
                 "queries": queries,
             },
+            state=label(state),
         )
 
     async def replay(self, query: PageQuery, namespace: str, name: str) -> View:
@@ -172,6 +171,7 @@ class Views:
             template="doctor.html",
             document={"summary": summary, **document},
             lines=lines,
+            state=_worst(each.state for each in findings),
         )
 
     async def metrics(self, query: PageQuery) -> View:
@@ -215,6 +215,7 @@ class Views:
             document={**explained, "autoscalers": [each.key for each in users]},
             lines=list(explanation_text.lines(explained)),
             more={"metric": metric, "resource": resource, "namespace": namespace},
+            state="failure" if explained["causes"] else "ok",
         )
 
     async def exporters(self, _query: PageQuery) -> View:
@@ -239,6 +240,10 @@ class Views:
             template="exporters.html",
             document={"summary": summary, "items": items, "findings": findings},
             lines=[summary, *found.sentences],
+            state=_worst(
+                finding.state
+                for finding in (*found.findings, *(f for e in found.exporters for f in e.findings))
+            ),
         )
 
     async def adapter(self, _query: PageQuery) -> View:
@@ -256,6 +261,7 @@ class Views:
                 *(f"{each['name']}: {each['value']}" for each in numbers),
                 *(f"{each['state']:<8}{each['name']}: {each['text']}" for each in checks),
             ],
+            state=_worst(each["state"] for each in checks),
         )
 
 
@@ -266,6 +272,11 @@ def replay_variables(replayed: replay_report.Replay) -> Document:
         "rows": [(each.title, replay_report.cells(each)) for each in replayed.results],
         "charts": chart.of_replay(replayed),
     }
+
+
+def _worst(states: Iterable[State]) -> str:
+    found = set(states)
+    return next((str(each) for each in STATES if each in found), "")
 
 
 def _event_line(event: Document) -> str:

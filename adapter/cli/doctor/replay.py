@@ -52,6 +52,7 @@ async def run(
     progress: Progress = lambda _: None,
 ) -> Replay:
     """Replay the past of an HPA. Raises UnreadableError with the cause and what to do."""
+    _check_targets(wanted.targets)
     past = await history.read(
         client,
         prometheus,
@@ -62,16 +63,26 @@ async def run(
         step=wanted.step,
         progress=progress,
     )
-    try:
-        variants = [("present settings", past.hpa), *_variants(past.hpa, wanted)]
-    except QuantityError as error:
-        raise UnreadableError(str(error)) from error
+    variants = [("present settings", past.hpa), *_variants(past.hpa, wanted)]
     # In a thread, because a week of one variant takes seconds.
     return await asyncio.to_thread(_replay, past, variants, wanted)
 
 
+def _check_targets(targets: Sequence[str]) -> None:
+    """Raise UnreadableError with 400 if a target is not a number above 0, or if there are many."""
+    if len(targets) > MAX_TARGETS:
+        raise UnreadableError(f"more than {MAX_TARGETS} targets; give fewer", status=400)
+    for text in targets:
+        try:
+            above = quantity.milli_value(text) > 0
+        except QuantityError as error:
+            raise UnreadableError(f"target: {error}", status=400) from error
+        if not above:
+            raise UnreadableError(f"the target {text} is not above 0", status=400)
+
+
 def _variants(hpa: Autoscaler, wanted: ReplayOptions) -> Iterator[tuple[str, Autoscaler]]:
-    """Yield title and settings of the other variants. Raises UnreadableError, QuantityError."""
+    """Yield title and settings of the other variants. Raises UnreadableError."""
     vary = functools.partial(
         replay.variant,
         hpa,
@@ -88,14 +99,10 @@ def _variants(hpa: Autoscaler, wanted: ReplayOptions) -> Iterator[tuple[str, Aut
         if words:
             yield ", ".join(words), vary()
         return
-    if len(wanted.targets) > MAX_TARGETS:
-        raise UnreadableError(f"more than {MAX_TARGETS} targets; give fewer")
     index = _metric(hpa, wanted.metric)
     for text in wanted.targets:
         utilization = hpa.metrics[index].target == "Utilization"
         value = int(text) if utilization and text.isdecimal() else quantity.milli_value(text)
-        if value <= 0:
-            raise UnreadableError(f"the target {text} is not above 0")
         yield ", ".join([f"target {text}", *words]), vary(target=(index, value))
 
 

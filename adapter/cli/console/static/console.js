@@ -1,12 +1,16 @@
-// Fetches the page again every few seconds, and changes only what is different: scroll position,
+// Fetches the page again every two seconds, and changes only what is different: scroll position,
 // selection and focus stay. Without this file, the pages work, but do not update.
 "use strict";
 
-const EVERY = 5000;
+const EVERY = 2000;
+const LATE = 15;
 const MAX_VISIBLE = 60;
 const MAX_HEADER = 6000;
 const updates = document.getElementById("updates");
+const gone = document.getElementById("gone");
+const updated = document.getElementById("updated");
 let tag = null;
+let last = Date.now();
 
 function morph(old, fresh) {
   if (old.isEqualNode(fresh)) return;
@@ -65,13 +69,25 @@ function say(text) {
   if (updates.textContent !== text) updates.textContent = text;
 }
 
+function age() {
+  const seconds = Math.round((Date.now() - last) / 1000);
+  updated.textContent = `updated ${seconds} s ago`;
+  updated.className = seconds > LATE ? "warning" : "";
+}
+
+function ended(text) {
+  if (text && gone.hidden) gone.textContent = `${text} This page is of ${new Date(last).toLocaleTimeString()}.`;
+  gone.hidden = !text;
+}
+
 async function update() {
   if (document.hidden) return;
   try {
     const headers = { "X-Visible": visible(), ...(tag && { "If-None-Match": tag }) };
     const response = await fetch(location.href, { headers, redirect: "error" });
-    if (response.status === 401) return say("The console was started again: open its new address.");
-    say("");
+    if (response.status === 401) return ended("The console was started again: open its new address.");
+    ended("");
+    last = Date.now();
     if (response.status === 304) return;
     const page = new DOMParser().parseFromString(await response.text(), "text/html");
     const focused = document.activeElement;
@@ -79,7 +95,7 @@ async function update() {
     if (focused !== document.activeElement && focused?.isConnected) focused.focus({ preventScroll: true });
     tag = response.headers.get("ETag");
   } catch {
-    say("The console does not answer; this page may be out of date.");
+    ended("The console has ended: start it again, and open its new address.");
   }
 }
 
@@ -92,4 +108,5 @@ document.addEventListener("click", (event) => {
   const query = event.target.closest("[data-copy]")?.parentElement.querySelector("code");
   if (query) navigator.clipboard.writeText(query.textContent).then(() => say("Copied."), () => say("The browser does not allow to copy."));
 });
+setInterval(age, 1000);
 setTimeout(repeat, EVERY);

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,8 @@ class World:
         self.cluster.resources.append(HPAS)
         self.documents: dict[str, Any] = {}
         self.requests: list[str] = []
+        self.hangs = False
+        """Whether requests get no response."""
 
     def add(self, namespace: str, name: str, *metrics: Any, **status: Any) -> None:
         """Add an HPA of the Deployment `serving`, with the values that its pods have."""
@@ -57,6 +60,8 @@ class World:
     @web.middleware
     async def _documents(self, request: web.Request, handler: Any) -> web.StreamResponse:
         self.requests.append(request.path)
+        if self.hangs:
+            await asyncio.sleep(3600)
         suffix = "?explain=true" if request.query.get("explain") == "true" else ""
         document = self.documents.get(request.path + suffix)
         if isinstance(document, ApiReply):
@@ -110,6 +115,7 @@ async def start(aiohttp_server: Any, tmp_path: Path) -> Any:
         background = Background.running()
         tasks = await background.__aenter__()
         tasks.start("autoscalers", reader.autoscalers.run())
+        tasks.start("probe", reader.api_server.run())
         guard = TokenGuard(f"{prefix}/")
         server = test_utils.TestServer(pages.application(Views(reader), guard, prefix))
         client = Client(server, headers={"Authorization": f"Bearer {guard.token}"})

@@ -115,7 +115,7 @@ async def test_the_page_shows_each_variant_and_its_twins_say_the_same(
     assert html.count("<svg") == 4
     assert "Replicas: target 80" in html
     page = await (await client.get("/autoscalers/default/gpu-hpa")).text()
-    assert f'href="{HPA}"' in page
+    assert f'action="{HPA}"' in page
 
 
 async def test_a_replay_is_computed_once_for_a_page_that_updates_itself(
@@ -162,7 +162,7 @@ async def test_what_cannot_be_known_is_refused_with_the_cause(
         ("since=7", "must be a duration such as 7d"),
         ("since=1s", "must be from 1m to 31d"),
         ("since=1y", "must be from 1m to 31d"),
-        ("since=10m&target=x", "x"),
+        ("since=10m&target=abc", "target: 'abc' is not a quantity: write a number such as 37.5"),
         ("since=10m&target=0", "not above 0"),
         ("since=10m&target=1,2,3,4,5,6,7,8,9", "more than 8 targets"),
     ],
@@ -174,7 +174,7 @@ async def test_a_wrong_question_says_what_is_wrong(
 
     reply = await client.get(f"{HPA}.txt?{query}")
 
-    assert reply.status in {400, 502}
+    assert reply.status == 400
     assert problem in await reply.text()
 
 
