@@ -26,6 +26,7 @@ from tools.attack import hostile
 from tools.attack.hostile import CASES, HOSTILE
 from tools.bench import processes
 from tools.fakes import kubernetes, prometheus
+from tools.manifests import Document
 
 AUTOSCALER = "system:serviceaccount:kube-system:horizontal-pod-autoscaler"
 REVIEW_SECONDS = 0.02
@@ -199,7 +200,7 @@ class _Objects:
 
     def __init__(self, cluster: kubernetes.Cluster) -> None:
         self._cluster = cluster
-        self._objects: dict[str, hostile.Document] = {}
+        self._objects: dict[str, Document] = {}
         """By path, such as hostile/configmaps/rules-0."""
         self._changes: asyncio.Task[None] | None = None
 

@@ -10,9 +10,9 @@ import itertools
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-Document = dict[str, Any]
+from tools import manifests
+from tools.manifests import Document
 
 HOSTILE = "hostile"
 """The namespace of the attacker."""
@@ -52,49 +52,28 @@ def config_map(
     name: str, *rules: Document, namespace: str = HOSTILE, text: str = "", created: str = _NEW
 ) -> Document:
     """Return a ConfigMap with these rules, or with this text."""
-    return _object(
-        "v1",
-        "ConfigMap",
-        namespace,
-        name,
-        created,
-        data={"rules.yaml": text or json.dumps({"rules": rules}, ensure_ascii=False)},
-    )
+    data = {"rules.yaml": text or json.dumps({"rules": rules}, ensure_ascii=False)}
+    document = _existing(manifests.new("v1", "ConfigMap", name, namespace, data=data), created)
+    document["metadata"]["labels"] = dict((SELECTOR.split("="),))
+    return document
 
 
 def hpa(name: str, metrics: Iterable[Document], *, namespace: str = HOSTILE) -> Document:
     """Return an HPA with these metrics."""
-    target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
-    return _object(
-        "autoscaling/v2",
-        "HorizontalPodAutoscaler",
-        namespace,
-        name,
-        _NEW,
-        spec={"scaleTargetRef": target, "maxReplicas": 2, "metrics": list(metrics)},
-    )
+    return _existing(manifests.hpa(name, *metrics, target="web", namespace=namespace))
 
 
 def external(name: str) -> Document:
     """Return an External metric of an HPA."""
-    target = {"type": "Value", "value": "1"}
-    return {"type": "External", "external": {"metric": {"name": name}, "target": target}}
+    return manifests.external_metric(name, "1", kind="Value")
 
 
-def _object(
-    version: str, kind: str, namespace: str, name: str, created: str, **content: Any
-) -> Document:
-    metadata: Document = {
-        "namespace": namespace,
-        "name": name,
-        "uid": f"{namespace}-{name}",
-        "resourceVersion": "1",
-        "creationTimestamp": created,
-    }
-    if kind == "ConfigMap":
-        key, _, value = SELECTOR.partition("=")
-        metadata["labels"] = {key: value}
-    return {"apiVersion": version, "kind": kind, "metadata": metadata, **content}
+def _existing(document: Document, created: str = _NEW) -> Document:
+    """Add what the API server adds to an object."""
+    metadata = document["metadata"]
+    uid = f"{metadata['namespace']}-{metadata['name']}"
+    metadata |= {"uid": uid, "resourceVersion": "1", "creationTimestamp": created}
+    return document
 
 
 def nested(depth: int) -> Document:

@@ -22,14 +22,15 @@ from pathlib import Path
 
 from rules import limits
 from rules.limits import name_of
+from tools import manifests
 from tools.attack import hostile
 from tools.attack.__main__ import memory_limit
-from tools.attack.hostile import Document
 from tools.bench import processes
 from tools.certificates import INSECURE
 from tools.cluster import server
 from tools.cluster.server import Server
 from tools.control_plane.plane import ControlPlane
+from tools.manifests import Document
 from tools.real import prometheus
 from tools.real.prometheus import Prometheus, status, wait_for
 from tools.waiting import repeated
@@ -126,8 +127,15 @@ class Generator:
             ],
             lambda: [hostile.external("m" * (1 + self._size(limited.hpa_metric_text)))],
             lambda: [hostile.external(each) for each in ("load", "../../x", "%ff")],
-            lambda: [_of_pods("load", {f"k{n}": "v" for n in range(self._size(64))})],
-            lambda: [_of_object("Pod", "web"), _of_object("Quantum", "a/b")],
+            lambda: [
+                manifests.pods_metric(
+                    "load", "1", matchLabels={f"k{n}": "v" for n in range(self._size(64))}
+                )
+            ],
+            lambda: [
+                manifests.object_metric("load", "v1", kind, of)
+                for kind, of in (("Pod", "web"), ("Quantum", "a/b"))
+            ],
         )
         return hostile.hpa(name, self._random.choice(makes)(), namespace=namespace)
 
@@ -142,38 +150,15 @@ class Generator:
             "uid": f"{self._random.getrandbits(128):032x}",
             "controller": True,
         }
-        return {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {
-                "namespace": namespace,
-                "name": self._random.choice((name, f"{'x' * 200}{name}")),
-                "labels": {"app": "web", **labels},
-                "ownerReferences": [owner] * self._random.choice((0, 1)),
-            },
-            "spec": {
-                "automountServiceAccountToken": False,
-                "containers": [{"name": "web", "image": "web"}],
-                "nodeName": self._random.choice(("nowhere", "")),
-            },
-        }
-
-
-def _of_pods(name: str, labels: dict[str, str]) -> Document:
-    target = {"type": "AverageValue", "averageValue": "1"}
-    selector = {"matchLabels": labels}
-    metric = {"name": name, "selector": selector}
-    return {"type": "Pods", "pods": {"metric": metric, "target": target}}
-
-
-def _of_object(kind: str, name: str) -> Document:
-    described = {"apiVersion": "v1", "kind": kind, "name": name}
-    target = {"type": "Value", "value": "1"}
-    metric = {"name": "load"}
-    return {
-        "type": "Object",
-        "object": {"describedObject": described, "metric": metric, "target": target},
-    }
+        document = manifests.pod(
+            self._random.choice((name, f"{'x' * 200}{name}")),
+            namespace,
+            labels={"app": "web", **labels},
+            automountServiceAccountToken=False,
+            nodeName=self._random.choice(("nowhere", "")),
+        )
+        document["metadata"]["ownerReferences"] = [owner] * self._random.choice((0, 1))
+        return document
 
 
 @dataclass(kw_only=True)
@@ -243,10 +228,11 @@ def installed(control_plane: ControlPlane, folder: Path) -> Iterator[None]:
         server.install(control_plane, overlay=server.overlay(folder, "team-rules"))
         try:
             for each in spaces:
-                document = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": each}}
-                control_plane.admin.call("POST", "/api/v1/namespaces", document)
+                created = manifests.new("v1", "Namespace", each, "")
+                control_plane.admin.call("POST", "/api/v1/namespaces", created)
             for namespace in ("default", *TEAMS):
-                create(control_plane, _pod(namespace))
+                web = manifests.pod("web", namespace, automountServiceAccountToken=False)
+                create(control_plane, web)
             for namespace in TEAMS:
                 rules = hostile.config_map("rules", hostile.rule("load"), namespace=namespace)
                 create(control_plane, rules)
@@ -259,18 +245,6 @@ def installed(control_plane: ControlPlane, folder: Path) -> Iterator[None]:
                 name = f"gpu-metrics-adapter:{role}"
                 control_plane.kubectl("delete", "--ignore-not-found", f"clusterrole/{name}")
                 control_plane.kubectl("delete", "--ignore-not-found", f"clusterrolebinding/{name}")
-
-
-def _pod(namespace: str) -> Document:
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"namespace": namespace, "name": "web"},
-        "spec": {
-            "automountServiceAccountToken": False,
-            "containers": [{"name": "web", "image": "web"}],
-        },
-    }
 
 
 def create(control_plane: ControlPlane, document: Document) -> bool:

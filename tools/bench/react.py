@@ -20,12 +20,13 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent import futures
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from tools import manifests
 from tools.bench import processes
 from tools.bench.workload import LABEL, METRIC, Size
 from tools.certificates import INSECURE
@@ -48,6 +49,7 @@ _WORKERS = 8
 _MAX_SECONDS = 300.0
 """Longest time until all HPAs show a value."""
 _NODE = "gpu-node-0"
+_POD: Mapping[str, Any] = {"automountServiceAccountToken": False}
 _HPAS = "/apis/autoscaling/v2/horizontalpodautoscalers"
 _DURATION = "horizontal_pod_autoscaler_controller_reconciliation_duration_seconds"
 _WATCH_SECONDS = 20
@@ -164,10 +166,19 @@ def _create_workloads(admin: Client, size: Size) -> None:
 
     def create(namespace: str, app: str) -> None:
         path = f"/apis/apps/v1/namespaces/{namespace}/deployments"
-        admin.call("POST", path, _deployment(app, size.pods_per_app))
+        deployment = manifests.workload(
+            "Deployment",
+            app,
+            manifests.pod(app, **_POD)["spec"],
+            namespace,
+            paused=True,
+            replicas=size.pods_per_app,
+        )
+        admin.call("POST", path, deployment)
         for name in size.pod_names(app):
             path = f"/api/v1/namespaces/{namespace}/pods"
-            pod = admin.call("POST", path, _pod(app, name))
+            document = manifests.pod(name, namespace, labels={LABEL: app}, nodeName=_NODE, **_POD)
+            pod = admin.call("POST", path, document)
             admin.call(
                 "PATCH",
                 f"{path}/{name}/status",
@@ -187,7 +198,11 @@ def _create_autoscalers(admin: Client, size: Size, sync: float) -> None:
     def create(namespace: str, app: str) -> None:
         time.sleep(max(0.0, due[app] - time.monotonic()))
         path = f"/apis/autoscaling/v2/namespaces/{namespace}/horizontalpodautoscalers"
-        admin.call("POST", path, _autoscaler(app, size.pods_per_app))
+        metric = manifests.pods_metric(METRIC, str(BEFORE))
+        replicas: Mapping[str, Any] = dict.fromkeys(
+            ("minReplicas", "maxReplicas"), size.pods_per_app
+        )
+        admin.call("POST", path, manifests.hpa(app, metric, namespace=namespace, **replicas))
 
     _run_all("HPAs", create, size)
 
@@ -245,41 +260,6 @@ def _reconciliations(control_plane: ControlPlane) -> tuple[float, float]:
         return sum(map(float, samples))
 
     return total("count"), total("sum")
-
-
-def _deployment(app: str, replicas: int) -> dict[str, Any]:
-    return {
-        "metadata": {"name": app},
-        "spec": {
-            "paused": True,
-            "replicas": replicas,
-            "selector": {"matchLabels": {LABEL: app}},
-            "template": {"metadata": {"labels": {LABEL: app}}, "spec": _pod_spec()},
-        },
-    }
-
-
-def _pod(app: str, name: str) -> dict[str, Any]:
-    spec = {**_pod_spec(), "nodeName": _NODE}
-    return {"metadata": {"name": name, "labels": {LABEL: app}}, "spec": spec}
-
-
-def _pod_spec() -> dict[str, Any]:
-    container = {"name": "server", "image": "registry.example.com/inference:1.0.1"}
-    return {"automountServiceAccountToken": False, "containers": [container]}
-
-
-def _autoscaler(app: str, replicas: int) -> dict[str, Any]:
-    target = {"type": "AverageValue", "averageValue": str(BEFORE)}
-    return {
-        "metadata": {"name": app},
-        "spec": {
-            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": app},
-            "minReplicas": replicas,
-            "maxReplicas": replicas,
-            "metrics": [{"type": "Pods", "pods": {"metric": {"name": METRIC}, "target": target}}],
-        },
-    }
 
 
 if __name__ == "__main__":

@@ -29,6 +29,7 @@ from tools.control_plane import build
 from tools.control_plane.client import Client, is_true
 from tools.e2e import probe
 from tools.e2e.probe import Probe
+from tools.manifests import Document
 from tools.real.prometheus import wait_for
 from tools.workload import objects
 
@@ -100,7 +101,7 @@ class Cluster:
         found = self.get("pods", f"--selector={selector}")["items"]
         return [each for each in found if "deletionTimestamp" not in each["metadata"]]
 
-    def apply(self, documents: Sequence[objects.Document]) -> None:
+    def apply(self, documents: Sequence[Document]) -> None:
         """Run `kubectl apply`."""
         self.kubectl("apply", "--filename=-", text=yaml.safe_dump_all(documents))
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from tools.faults.gate import Mode
+from tools.manifests import external_metric, object_metric, pods_metric
 from tools.presets.table import EXPORTERS
 
 PLAIN = "avg by (<<.GroupBy>>) (<<.Series>>{<<.LabelMatchers>>})"
@@ -23,30 +24,6 @@ Place = Literal[
     "metrics.k8s.io",
 ]  # fmt: skip
 """What differs from a healthy installation, besides series, rule and HPA."""
-
-
-def pods(metric: str, target: str = "10") -> Mapping[str, Any]:
-    """Return the `spec.metrics[0]` of an HPA on a metric of pods."""
-    value = {"type": "AverageValue", "averageValue": target}
-    return {"type": "Pods", "pods": {"metric": {"name": metric}, "target": value}}
-
-
-def of_object(metric: str, version: str, kind: str, name: str = "web") -> Mapping[str, Any]:
-    """Return the `spec.metrics[0]` of an HPA on a metric of one object."""
-    return {
-        "type": "Object",
-        "object": {
-            "metric": {"name": metric},
-            "describedObject": {"apiVersion": version, "kind": kind, "name": name},
-            "target": {"type": "Value", "value": "10"},
-        },
-    }
-
-
-def external(metric: str) -> Mapping[str, Any]:
-    """Return the `spec.metrics[0]` of an HPA on an external metric."""
-    value = {"type": "AverageValue", "averageValue": "10"}
-    return {"type": "External", "external": {"metric": {"name": metric}, "target": value}}
 
 
 _CPU = {
@@ -91,6 +68,11 @@ class Fault:
 
     def __hash__(self) -> int:
         return hash(self.title)
+
+    @property
+    def spec(self) -> Mapping[str, Any]:
+        """`spec.metrics[0]` of the HPA."""
+        return self.hpa or pods_metric(self.metric, "10")
 
     def is_named(self, *lines: str) -> bool:
         """Return whether one of the lines has the words of cause and cure."""
@@ -254,7 +236,7 @@ _OF_EXPORTERS = (
         query=PLAIN,
         cause="less than 1 %",
         cure="multiply by 100",
-        hpa=pods("share_duty_cycle_current", "50"),
+        hpa=pods_metric("share_duty_cycle_current", "50"),
         active=True,
     ),
     Fault(
@@ -285,13 +267,13 @@ _OF_HPAS = (
     ),
     Fault(
         title="wrong kind",
-        hpa=of_object("util_healthy", "v1", "Service"),
+        hpa=object_metric("util_healthy", "v1", "Service", "web"),
         cause="OtherResource",
         cure="Request it for|resources",
     ),
     Fault(
         title="Object metric of a Deployment",
-        hpa=of_object("util_healthy", "apps/v1", "Deployment"),
+        hpa=object_metric("util_healthy", "apps/v1", "Deployment", "web"),
         cause="OtherResource",
         cure="type: Pods|workloads",
     ),
@@ -307,7 +289,7 @@ _OF_HPAS = (
         metric="near_duty_cycle_current",
         live=(f"near_duty_cycle_current{{{_WEB}}} 30",),
         query=PLAIN,
-        hpa=pods("near_duty_cycle_current", "0.2"),
+        hpa=pods_metric("near_duty_cycle_current", "0.2"),
         cause="less than 1 %",
         cure="Write the percentage",
         active=True,
@@ -317,7 +299,7 @@ _OF_HPAS = (
         metric="far_duty_cycle_current",
         live=(f"far_duty_cycle_current{{{_WEB}}} 30",),
         query=PLAIN,
-        hpa=pods("far_duty_cycle_current", "20k"),
+        hpa=pods_metric("far_duty_cycle_current", "20k"),
         cause="above 100 %",
         cure="Write the percentage",
         active=True,
@@ -327,7 +309,7 @@ _OF_HPAS = (
         target="empty",
         metric="util_workload",
         live=('util_workload{namespace="default",pod="empty-0"} 0',),
-        hpa=of_object("util_workload", "apps/v1", "ReplicaSet", "empty"),
+        hpa=object_metric("util_workload", "apps/v1", "ReplicaSet", "empty"),
         minimum=0,
         cause="no (running )?pod|0 replicas|no replicas",
         cure="external|External",
@@ -359,7 +341,7 @@ _OF_HPAS = (
     ),
     Fault(
         title="external metric without a rule",
-        hpa=external("queue_length"),
+        hpa=external_metric("queue_length", "10"),
         cause="WrongName|NoRule",
         cure="[Aa]dd|names in discovery|externalRules",
         quick=True,

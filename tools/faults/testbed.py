@@ -22,6 +22,7 @@ from typing import Any
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from adapter.cli import program
+from tools import manifests
 from tools.certificates import Holder
 from tools.cluster import server
 from tools.cluster.kubelet import running_status
@@ -31,6 +32,7 @@ from tools.control_plane.plane import ControlPlane
 from tools.faults import seeds
 from tools.faults.gate import Gate
 from tools.faults.seeds import AGO, FAULTS, Fault, Place
+from tools.manifests import Document
 from tools.real import prometheus
 from tools.real.prometheus import Prometheus, wait_for
 from tools.waiting import repeated
@@ -49,56 +51,30 @@ _SYNCS = 7.0
 """Seconds of a few syncs of the HPA controller, and until what is shared is stale."""
 
 
-def replica_set(name: str) -> dict[str, Any]:
+def replica_set(name: str) -> Document:
     """Return a ReplicaSet that adopts the pod of `pod`."""
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "ReplicaSet",
-        "metadata": {"name": name, "namespace": "default"},
-        "spec": {
-            "replicas": 1,
-            "selector": {"matchLabels": {"app": name}},
-            "template": {
-                "metadata": {"labels": {"app": name}},
-                "spec": {
-                    # There is no such account, so no pod is created.
-                    "serviceAccountName": "missing",
-                    "containers": [{"name": "web", "image": "web"}],
-                },
-            },
-        },
-    }
+    # There is no such account, so no pod is created.
+    spec = manifests.pod(name, serviceAccountName="missing")["spec"]
+    return manifests.workload("ReplicaSet", name, spec, replicas=1)
 
 
-def pod(app: str) -> dict[str, Any]:
+def pod(app: str) -> Document:
     """Return the pod `APP-0`."""
     requests = {"requests": {"cpu": "100m"}}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": f"{app}-0", "namespace": "default", "labels": {"app": app}},
-        "spec": {"containers": [{"name": "web", "image": "web", "resources": requests}]},
-    }
+    return manifests.pod(f"{app}-0", labels={"app": app}, resources=requests)
 
 
-def hpa(name: str, fault: Fault) -> dict[str, Any]:
+def hpa(name: str, fault: Fault) -> Document:
     """Return an HPA that has the fault, or only its target."""
-    return {
-        "apiVersion": "autoscaling/v2",
-        "kind": "HorizontalPodAutoscaler",
-        "metadata": {"name": name, "namespace": "default"},
-        "spec": {
-            "scaleTargetRef": {
-                "apiVersion": "apps/v1",
-                "kind": "ReplicaSet",
-                "name": fault.target,
-            },
-            "minReplicas": fault.minimum,
-            "maxReplicas": 1,
-            "behavior": {"scaleDown": {"stabilizationWindowSeconds": 0}},
-            "metrics": [fault.hpa or seeds.pods(fault.metric)],
-        },
-    }
+    return manifests.hpa(
+        name,
+        fault.spec,
+        target=fault.target,
+        kind="ReplicaSet",
+        minReplicas=fault.minimum,
+        maxReplicas=1,
+        behavior={"scaleDown": {"stabilizationWindowSeconds": 0}},
+    )
 
 
 _OBJECTS = (

@@ -11,9 +11,11 @@ from typing import Any
 import yaml
 
 from adapter.cli.local_prometheus.remote_write import STALE, Labels
+from tools import manifests
 from tools.faults import seeds, testbed
 from tools.faults.gate import Mode
 from tools.faults.seeds import AGO, Fault
+from tools.manifests import Document
 from tools.real import prometheus
 
 _REPORTS = Path(__file__).parents[2] / "tests" / "golden" / "reports"
@@ -80,21 +82,11 @@ class Case:
             yield labels, points
 
 
-def pod(namespace: str, name: str, app: str) -> Mapping[str, Any]:
+def pod(namespace: str, name: str, app: str) -> Document:
     """Return a pod that has been Ready for long."""
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "namespace": namespace, "labels": {"app": app}},
-        "spec": {"containers": [{"name": "c"}]},
-        "status": {
-            "phase": "Running",
-            "startTime": "2025-01-01T00:00:00Z",
-            "conditions": [
-                {"type": "Ready", "status": "True", "lastTransitionTime": "2025-01-01T00:01:00Z"}
-            ],
-        },
-    }
+    ready = {"type": "Ready", "status": "True", "lastTransitionTime": "2025-01-01T00:01:00Z"}
+    status = {"phase": "Running", "startTime": "2025-01-01T00:00:00Z", "conditions": [ready]}
+    return manifests.pod(name, namespace, labels={"app": app}) | {"status": status}
 
 
 def hpa(
@@ -106,29 +98,23 @@ def hpa(
     kind: str = "Deployment",
     low: int = 1,
     replicas: int = 1,
-) -> Mapping[str, Any]:
+) -> Document:
     """Return an HPA of the workload `target` with one metric; it has scaled to 0 `replicas`."""
     asleep = [{"type": "ScaledToZero", "status": "True", "reason": "ScaledToZero"}]
-    return {
-        "apiVersion": "autoscaling/v2",
-        "kind": "HorizontalPodAutoscaler",
-        "metadata": {"name": name, "namespace": namespace, "uid": name},
-        "spec": {
-            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": kind, "name": target},
-            "minReplicas": low,
-            "maxReplicas": 10,
-            "metrics": [metric],
-        },
-        "status": {
-            "currentReplicas": replicas,
-            "desiredReplicas": replicas,
-            "conditions": [] if replicas else asleep,
-        },
+    status = {
+        "currentReplicas": replicas,
+        "desiredReplicas": replicas,
+        "conditions": [] if replicas else asleep,
     }
+    document = manifests.hpa(
+        name, metric, target=target, kind=kind, namespace=namespace, minReplicas=low
+    )
+    document["metadata"]["uid"] = name
+    return document | {"status": status}
 
 
 def _of_fault(fault: Fault) -> Case:
-    metric = fault.hpa or seeds.pods(fault.metric)
+    metric = fault.spec
     name = fault.metric
     series = [*seeds.HEALTHY]
     if fault.age:

@@ -7,9 +7,10 @@ reports the load of their GPUs.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import yaml
+
+from tools import manifests
 
 BERT = "bert-intent-detection"
 LOAD = "bert-load"
@@ -53,30 +54,10 @@ def hpa(*, server: bool) -> str:
     document = yaml.safe_load(EXAMPLE.read_text())
     document["spec"]["behavior"] = BEHAVIOR
     if server:
-        document["spec"]["metrics"] = [_pods_metric(*each) for each in SERVER_METRICS]
+        document["spec"]["metrics"] = [manifests.pods_metric(*each) for each in SERVER_METRICS]
     return yaml.safe_dump(document, sort_keys=False)
 
 
-def _pods_metric(name: str, target: str) -> dict[str, Any]:
-    return {
-        "type": "Pods",
-        "pods": {
-            "metric": {"name": name},
-            "target": {"type": "AverageValue", "averageValue": target},
-        },
-    }
-
-
-def _deployment(name: str, *, replicas: int, container: dict[str, Any]) -> str:
-    labels = {"app": name}
-    document = {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": name, "namespace": "default", "labels": labels},
-        "spec": {
-            "replicas": replicas,
-            "selector": {"matchLabels": labels},
-            "template": {"metadata": {"labels": labels}, "spec": {"containers": [container]}},
-        },
-    }
-    return yaml.safe_dump(document, sort_keys=False)
+def _deployment(name: str, *, replicas: int, container: manifests.Document) -> str:
+    pod = {"containers": [container]}
+    return yaml.safe_dump(manifests.workload("Deployment", name, pod, replicas=replicas))

@@ -7,11 +7,11 @@ run two images only: that of the adapter, which has Python and the recorded GPU,
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import yaml
 
 from adapter.cli.demo import fleet
+from tools.manifests import Document, new, workload
 from tools.playground import manifests
 from tools.workload import exporter
 
@@ -34,6 +34,7 @@ _RUN_SCRIPT = (
 """The image lacks the package adapter.cli.demo, which has the recording and the exporters."""
 _DEMO = Path(fleet.__file__).parent
 _WAIT = "import signal; signal.signal(signal.SIGTERM, lambda *_: exit()); signal.pause()"
+_POD: Document = {"enableServiceLinks": False}
 _RESTRICTED = {
     "allowPrivilegeEscalation": False,
     "capabilities": {"drop": ["ALL"]},
@@ -42,8 +43,6 @@ _RESTRICTED = {
     "runAsUser": 65532,
     "seccompProfile": {"type": "RuntimeDefault"},
 }
-
-Document = dict[str, Any]
 
 
 def url(namespace: str) -> str:
@@ -75,6 +74,7 @@ def prometheus(namespace: str, *, image: str = PROMETHEUS_IMAGE) -> list[Documen
         ],
     }
     pod = {
+        **_POD,
         "serviceAccountName": PROMETHEUS,
         "securityContext": {"fsGroup": 65532},
         "terminationGracePeriodSeconds": 5,
@@ -86,17 +86,17 @@ def prometheus(namespace: str, *, image: str = PROMETHEUS_IMAGE) -> list[Documen
     }
     config = {"prometheus.yml": yaml.safe_dump(_scrape_config(namespace), sort_keys=False)}
     port = {"name": "http", "port": PROMETHEUS_PORT, "targetPort": "http"}
+    service = {"selector": {"app": PROMETHEUS}, "ports": [port]}
     read = {"apiGroups": [""], "verbs": ["get", "list", "watch"]}
     pods, nodes = read | {"resources": ["pods"]}, read | {"resources": ["nodes", "nodes/proxy"]}
     cluster_name = f"{namespace}-{PROMETHEUS}"
     return [
-        _object("v1", "ServiceAccount", PROMETHEUS, namespace),
+        new("v1", "ServiceAccount", PROMETHEUS, namespace),
         *_rights("Role", PROMETHEUS, namespace, [pods]),
         *_rights("ClusterRole", cluster_name, namespace, [nodes], account=PROMETHEUS),
-        _object("v1", "ConfigMap", PROMETHEUS, namespace) | {"data": config},
-        _workload("Deployment", PROMETHEUS, namespace, pod, replicas=1),
-        _object("v1", "Service", PROMETHEUS, namespace)
-        | {"spec": {"selector": {"app": PROMETHEUS}, "ports": [port]}},
+        new("v1", "ConfigMap", PROMETHEUS, namespace, data=config),
+        workload("Deployment", PROMETHEUS, pod, namespace, replicas=1),
+        new("v1", "Service", PROMETHEUS, namespace, spec=service),
     ]
 
 
@@ -125,6 +125,7 @@ def gpus(namespace: str, *, image: str) -> list[Document]:
         "volumeMounts": [{"name": "scripts", "mountPath": "/scripts"}],
     }
     pod = {
+        **_POD,
         "serviceAccountName": EXPORTER,
         "terminationGracePeriodSeconds": 1,
         "containers": [container],
@@ -133,6 +134,7 @@ def gpus(namespace: str, *, image: str) -> list[Document]:
     files |= {f"demo/{each.name}": each for each in _DEMO.iterdir() if each.is_file()}
     # A key of a ConfigMap has no slash.
     keys = {name: name.replace("/", ".") for name in files}
+    texts = {keys[name]: path.read_text() for name, path in files.items()}
     items = [{"key": key, "path": name} for name, key in keys.items()]
     pod["volumes"] = [{"name": "scripts", "configMap": {"name": EXPORTER, "items": items}}]
     rights = [
@@ -140,18 +142,18 @@ def gpus(namespace: str, *, image: str) -> list[Document]:
         {"apiGroups": ["apps"], "resources": ["deployments"], "verbs": ["get"]},
     ]
     return [
-        _object("v1", "ServiceAccount", EXPORTER, namespace),
+        new("v1", "ServiceAccount", EXPORTER, namespace),
         *_rights("Role", EXPORTER, namespace, rights),
-        _object("v1", "ConfigMap", EXPORTER, namespace)
-        | {"data": {keys[name]: path.read_text() for name, path in files.items()}},
-        _workload("DaemonSet", EXPORTER, namespace, pod),
+        new("v1", "ConfigMap", EXPORTER, namespace, data=texts),
+        workload("DaemonSet", EXPORTER, pod, namespace),
     ]
 
 
 def app(namespace: str, *, image: str, load: float) -> list[Document]:
     """Return the Deployment APP with a load, and its HPA, whose target is 20 % of a GPU."""
-    pod = {"terminationGracePeriodSeconds": 5, "containers": [idle("server", image=image)]}
-    deployment = _workload("Deployment", APP, namespace, pod)
+    container = idle("server", image=image)
+    pod = {**_POD, "terminationGracePeriodSeconds": 5, "containers": [container]}
+    deployment = workload("Deployment", APP, pod, namespace)
     deployment["metadata"]["annotations"] = {LOAD: f"{load:g}"}
     hpa: Document = yaml.safe_load(manifests.hpa(server=False))
     hpa["metadata"]["namespace"] = namespace
@@ -234,22 +236,9 @@ def _scrape_config(namespace: str) -> Document:
     }
 
 
-def _object(version: str, kind: str, name: str, namespace: str) -> Document:
-    metadata = {"name": name, "namespace": namespace}
-    return {"apiVersion": version, "kind": kind, "metadata": metadata}
-
-
 def _requests(milli_cpu: int) -> Document:
     """Return a request of CPU: without one, a container starves on a busy machine."""
     return {"requests": {"cpu": f"{milli_cpu}m"}}
-
-
-def _workload(kind: str, name: str, namespace: str, pod: Document, **spec: object) -> Document:
-    labels = {"app": name}
-    template = {"metadata": {"labels": labels}, "spec": pod | {"enableServiceLinks": False}}
-    return _object("apps/v1", kind, name, namespace) | {
-        "spec": {"selector": {"matchLabels": labels}, "template": template, **spec}
-    }
 
 
 def _rights(
@@ -257,12 +246,10 @@ def _rights(
 ) -> list[Document]:
     """Return a Role or ClusterRole and its binding to a ServiceAccount, by default of its name."""
     group = "rbac.authorization.k8s.io"
-    role = _object(f"{group}/v1", kind, name, namespace) | {"rules": rules}
-    binding = _object(f"{group}/v1", f"{kind}Binding", name, namespace) | {
-        "roleRef": {"apiGroup": group, "kind": kind, "name": name},
-        "subjects": [{"kind": "ServiceAccount", "name": account or name, "namespace": namespace}],
-    }
-    for each in (role, binding):
-        if kind == "ClusterRole":
-            del each["metadata"]["namespace"]
-    return [role, binding]
+    place = "" if kind == "ClusterRole" else namespace
+    subject = {"kind": "ServiceAccount", "name": account or name, "namespace": namespace}
+    reference = {"apiGroup": group, "kind": kind, "name": name}
+    return [
+        new(f"{group}/v1", kind, name, place, rules=rules),
+        new(f"{group}/v1", f"{kind}Binding", name, place, roleRef=reference, subjects=[subject]),
+    ]

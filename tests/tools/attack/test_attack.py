@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from tools.attack import __main__ as command
-from tools.attack import hostile, objects
+from tools.attack import objects
 from tools.control_plane.plane import ControlPlane
+from tools.manifests import Document
 
 COUNT, SEED = int(os.environ.get("COUNT", "100")), int(os.environ.get("SEED", "41"))
 SLOW = command.Result(values=1, start=4, start_of_teams=20)
@@ -42,7 +43,7 @@ def test_hostile_objects_of_one_namespace_change_nothing_of_others(
 
 
 def test_a_seed_yields_the_same_objects() -> None:
-    def some(seed: int) -> list[hostile.Document]:
+    def some(seed: int) -> list[Document]:
         return list(itertools.islice(objects.Generator(seed), 50))
 
     assert some(1) == some(1)

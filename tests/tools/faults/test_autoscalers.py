@@ -16,11 +16,13 @@ from pathlib import Path
 
 import pytest
 
+from tools import manifests
 from tools.certificates import INSECURE
 from tools.cluster import server
 from tools.cluster.server import Server
 from tools.control_plane.plane import ControlPlane
 from tools.faults import testbed
+from tools.manifests import Document
 from tools.real import prometheus
 from tools.real.prometheus import Prometheus, wait_for
 from tools.waiting import repeated
@@ -128,22 +130,10 @@ class Bed:
         return found
 
 
-def hpa(metric: str) -> Mapping[str, object]:
+def hpa(metric: str) -> Document:
     """Return an HPA on the metric, called as it, with hyphens."""
-    target = {"type": "AverageValue", "averageValue": "1"}
-    kind = "External" if metric in EXTERNAL else "Pods"
-    reference = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": name_of(metric)}
-    source = {"metric": {"name": metric}, "target": target}
-    return {
-        "apiVersion": "autoscaling/v2",
-        "kind": "HorizontalPodAutoscaler",
-        "metadata": {"name": name_of(metric), "namespace": "default"},
-        "spec": {
-            "scaleTargetRef": reference,
-            "maxReplicas": 1,
-            "metrics": [{"type": kind, kind.lower(): source}],
-        },
-    }
+    of = manifests.external_metric if metric in EXTERNAL else manifests.pods_metric
+    return manifests.hpa(name_of(metric), of(metric, "1"), kind="ReplicaSet", maxReplicas=1)
 
 
 def name_of(metric: str) -> str:
