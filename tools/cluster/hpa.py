@@ -92,7 +92,7 @@ class Table:
         return changed
 
     def __str__(self) -> str:
-        return "\n".join(_aligned((HEADER, *self.rows)))
+        return "\n".join(aligned((HEADER, *self.rows)))
 
 
 def read(client: Client, name: str, namespace: str = "default") -> Hpa:
@@ -165,7 +165,8 @@ def _current_value(spec: dict[str, Any], current: dict[str, Any]) -> str:
     return UNKNOWN if value is None else str(value)
 
 
-def _aligned(rows: Iterable[tuple[str, ...]]) -> list[str]:
+def aligned(rows: Iterable[tuple[str, ...]]) -> list[str]:
+    """Return rows with their columns aligned."""
     rows = list(rows)
     widths = [max(map(len, column)) + _COLUMN_GAP for column in zip(*rows, strict=True)]
     return [

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from tools.cluster.hpa import HEADER
+from tools.cluster.hpa import HEADER, aligned
 from tools.playground import chart, manifests
 from tools.playground.view import Autoscaler, Event, Snapshot, View
 
@@ -15,11 +15,11 @@ AXIS_WIDTH = 8
 """Columns left of a chart, for the labels of its vertical axis."""
 TOLERANCE = 0.1
 """The HPA controller does not scale while the metric is within this fraction of the target."""
-_COLUMN_GAP = 3
-"""Spaces between columns, as in kubectl."""
 _MARGIN = 1
 _TITLE = "gpu-metrics-adapter playground"
 _MAX_CHART_ROWS = 8
+_OTHER_LINES = 20
+"""Lines above the commands that are no rows of charts, with five events."""
 _SGR_CODES = {
     "strong": "1",
     "dim": "2",
@@ -94,32 +94,15 @@ def _terminal_rows(lines: Iterable[Line], width: int) -> int:
 
 
 def _above_commands(view: View, width: int, height: int) -> list[Line]:
-    """Return everything but the commands in `height` lines; the least important part goes first."""
-    # At least: title, three charts of a headline and a row, time axis, HPA and three events.
-    spare = height - (1 + 3 * 2 + 1 + 3 + 5)
-    with_gpus = spare >= 2
-    spare -= 2 * with_gpus
-    rows = 2 if spare >= 3 else 1
-    spare -= 3 * (rows - 1)
-    spaced = spare >= 3
-    spare -= 3 * spaced
-    # Of every four more lines, each chart gets one, and the events one.
-    rows = min(_MAX_CHART_ROWS, rows + max(0, spare) // 4)
-    space = [_EMPTY] if spaced else []
-
-    lines = [_title(view, width), *space]
-    for each in _charts(view, width - AXIS_WIDTH - _MARGIN, rows):
-        lines += [*each, *space]
-    if spaced:
-        lines.pop()
-    lines += [_time_axis(width - AXIS_WIDTH - _MARGIN), _EMPTY]
-    lines += _hpa_table(view.autoscaler, width)
-    if len(lines) > height:
-        # Header and cells of the HPA are useless alone, and the charts show most of their content.
-        del lines[-3:]
-    if with_gpus:
-        lines += [_EMPTY, _gpus(view)]
-    lines.append(_EMPTY)
+    """Return everything but the commands in `height` lines; what is lowest is left out."""
+    rows = max(1, min(_MAX_CHART_ROWS, (height - _OTHER_LINES) // 3))
+    spacing = [_EMPTY] if rows > 1 else []
+    chart_width = width - AXIS_WIDTH - _MARGIN
+    lines = [_title(view, width)]
+    for each in _charts(view, chart_width, rows):
+        lines += [*spacing, *each]
+    lines += [_time_axis(chart_width), _EMPTY, *_hpa_table(view.autoscaler)]
+    lines += [_EMPTY, _gpus(view), _EMPTY]
     event_lines = height - len(lines) - 1
     lines += [_event(each) for each in view.events[-event_lines:]] if event_lines > 0 else []
     return [*lines, *itertools.repeat(_EMPTY, height - len(lines))][:height]
@@ -250,20 +233,12 @@ def _time_axis(width: int) -> Line:
     return (Span(f"{'':{AXIS_WIDTH}}{oldest:<{max(0, width - 3)}}now", "dim"),)
 
 
-def _hpa_table(scaler: Autoscaler | None, width: int) -> list[Line]:
-    """Return the lines of `kubectl get hpa`; a narrow terminal lacks the constant columns."""
+def _hpa_table(scaler: Autoscaler | None) -> list[Line]:
+    """Return the lines of `kubectl get hpa` without name and reference."""
     if scaler is None:
         return [_EMPTY, (Span(" No HPA scales this Deployment.", "bad"),)]
-    columns = list(zip(HEADER, scaler.cells, strict=True))
-    for constant in ("REFERENCE", "NAME", "MINPODS", "MAXPODS"):
-        if sum(max(map(len, column)) + _COLUMN_GAP for column in columns) > width:
-            columns = [column for column in columns if column[0] != constant]
-    widths = [max(map(len, column)) + _COLUMN_GAP for column in columns]
-    header, cells = (
-        " " + "".join(cell.ljust(size) for cell, size in zip(row, widths, strict=True)).rstrip()
-        for row in zip(*columns, strict=True)
-    )
-    return [(Span(header, "dim"),), (Span(cells),)]
+    header, cells = aligned([HEADER[2:], scaler.cells[2:]])
+    return [(Span(f" {header}", "dim"),), (Span(f" {cells}"),)]
 
 
 def _gpus(view: View) -> Line:
