@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import re
 import shutil
 import threading
@@ -9,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from adapter.cli.local_prometheus.debian import NoProgramError
-from tools.control_plane import build, go_modules
+from tools.control_plane import build
 
 NAMES = ("kube-apiserver", "kube-controller-manager", "kubectl")
 GO = (
@@ -53,14 +52,6 @@ def builds(environ: dict[str, str]) -> list[str]:
     return [" ".join(re.findall(r"cmd/(\S+)", line)) for line in lines]
 
 
-def test_programs_of_a_node_are_built_apart_from_the_control_plane(environ):
-    build.ensure_programs(environ)
-    paths = build.ensure_node_programs("1.36.3", environ)
-
-    assert builds(environ) == [" ".join(NAMES), " ".join(go_modules.NODE_PROGRAMS)]
-    assert [each.name for each in paths] == [*go_modules.NODE_PROGRAMS]
-
-
 @pytest.mark.slow
 def test_missing_programs_are_built_once(environ, tmp_path, capfd):
     first = build.ensure_programs(environ)
@@ -72,15 +63,6 @@ def test_missing_programs_are_built_once(environ, tmp_path, capfd):
     assert "building kube-apiserver, kube-controller-manager, kubectl 1.36.3 (5 to 8 minutes" in (
         capfd.readouterr().err
     )
-
-
-@pytest.mark.slow
-def test_only_programs_missing_in_the_cache_are_built(environ):
-    built = build.ensure_programs(environ)
-    built.kubectl.unlink()
-
-    assert build.ensure_programs(environ) == built
-    assert builds(environ)[1:] == ["kubectl"]
 
 
 def test_assets_are_preferred_and_determine_the_version(environ, tmp_path):
@@ -147,47 +129,3 @@ def test_concurrent_callers_share_one_build(environ, capfd):
     assert len(results) == 3
     assert builds(environ) == [" ".join(NAMES)]
     assert "waiting for another process that builds Kubernetes 1.36.3" in capfd.readouterr().err
-
-
-@pytest.mark.parametrize("version", ["1.36.3", "1.32.2"])
-def test_module_files_replace_staging_modules_by_the_same_version(version):
-    folder = go_modules.folder(version)
-
-    text = (folder / "go.mod").read_text()
-
-    assert f"k8s.io/kubernetes v{version}" in text
-    replaced = re.findall(r"^\t(k8s.io/\S+) => (\S+) v0.(\S+)$", text, re.MULTILINE)
-    assert len(replaced) > 25
-    assert {(a == b, rest) for a, b, rest in replaced} == {(True, version.partition(".")[2])}
-    assert (folder / "go.sum").exists()
-
-
-def test_module_files_are_generated_from_the_go_mod_of_kubernetes(tmp_path, monkeypatch):
-    go_mod = {
-        "Go": "1.23.0",
-        "Require": [
-            {"Path": "k8s.io/api", "Version": "v0.0.0"},
-            {"Path": "k8s.io/klog/v2", "Version": "v2.130.1"},
-        ],
-    }
-    program(
-        tmp_path / "bin",
-        "go",
-        f'case "$*" in \'mod download\'*) echo \'{{"GoMod": "/mod/go.mod"}}\';;\n'
-        f"'mod edit -json /mod/go.mod') echo '{json.dumps(go_mod)}';;\n"
-        "'mod tidy') : >go.sum;; esac",
-    )
-    monkeypatch.setenv("PATH", str(tmp_path / "bin"), prepend=":")
-    into = tmp_path / "1.40.2"
-
-    go_modules.write("1.40.2", into)
-
-    assert (into / "go.sum").exists()
-    tools = (*NAMES, *go_modules.NODE_PROGRAMS)
-    assert (into / "go.mod").read_text().split("\n\n") == [
-        "module gpu-metrics-adapter/tools/control_plane",
-        "go 1.24.0",
-        "require k8s.io/kubernetes v1.40.2",
-        "replace (\n\tk8s.io/api => k8s.io/api v0.40.2\n)",
-        "\n\t".join(("tool (", *(f"k8s.io/kubernetes/cmd/{name}" for name in tools))) + "\n)\n",
-    ]

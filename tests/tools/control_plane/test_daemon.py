@@ -1,43 +1,19 @@
 from __future__ import annotations
 
-import os
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tools.control_plane.daemon import Daemon, free_ports
+from tools.control_plane.daemon import Daemon
 from tools.real.prometheus import wait_for
 
 
 def sleeper(folder: Path, script: str = "echo up; exec sleep 60") -> Daemon:
     log = folder / "sleeper.log"
     return Daemon("sleeper", ["sh", "-c", script], log, lambda: "up" in log.read_text())
-
-
-@pytest.mark.usefixtures("real_servers")
-def test_process_can_be_started_again_after_stop_and_kill(tmp_path):
-    daemon = sleeper(tmp_path)
-    for end in (daemon.stop, daemon.kill):
-        daemon.start()
-        pid = daemon.pid
-        end()
-
-        assert not daemon.running
-        with pytest.raises(ProcessLookupError):
-            os.kill(pid, 0)
-
-
-@pytest.mark.usefixtures("real_servers")
-def test_stop_returns_the_exit_status(tmp_path):
-    daemon = sleeper(tmp_path, "trap 'exit 3' TERM; echo up; while :; do sleep 0.01; done")
-    daemon.start()
-
-    assert daemon.stop() == 3
-    assert daemon.stop() == 0
 
 
 @pytest.mark.usefixtures("real_servers")
@@ -78,14 +54,3 @@ def alive(pid: int) -> bool:
 def test_daemon_is_not_started_without_the_fixture_that_permits_it(tmp_path):
     with pytest.raises(pytest.fail.Exception, match=r"starts sleeper without .* real_servers"):
         sleeper(tmp_path).start()
-
-
-def test_free_ports_are_free_and_outside_the_ephemeral_range(tmp_path):
-    ports = free_ports(3)
-
-    first_ephemeral = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
-    assert len(set(ports)) == 3
-    for port in ports:
-        assert port < first_ephemeral
-        with socket.socket() as listener:
-            listener.bind(("127.0.0.1", port))
