@@ -1,6 +1,6 @@
 """`make attack`: flood the adapter with hostile input, and print what each flood did to it.
 
-    python -m tools.attack [--source CHECKOUT] [FLOOD ...]
+    python -m tools.attack [FLOOD ...]
 
 For each flood a new adapter is started with its default flags. During the flood, `/livez` is
 requested without an identity, and the metric of a pod as the HPA controller, whose verdict is
@@ -161,7 +161,6 @@ def main() -> int:
     """Run the floods, print the table, and return 1 if a limit is exceeded."""
     parser = argparse.ArgumentParser(prog="python -m tools.attack", description=main.__doc__)
     parser.add_argument("floods", nargs="*", help=", ".join(FLOODS))
-    parser.add_argument("--source", type=Path, default=_ROOT, help="checkout of the adapter")
     arguments = parser.parse_args()
     if unknown := set(arguments.floods) - set(FLOODS):
         parser.error(f"unknown: {', '.join(sorted(unknown))}; the floods are {', '.join(FLOODS)}")
@@ -170,7 +169,7 @@ def main() -> int:
     problems = []
     with backends() as testbed:
         for name in arguments.floods or FLOODS:
-            result = attack(name, testbed, arguments.source)
+            result = attack(name, testbed)
             _print(result, f"{FLOODS[name].__doc__}: {_list(result.statuses)}")
             if result.among is not None:
                 _print(result.among, f"  started among them: {_list(result.among.statuses)}")
@@ -213,22 +212,22 @@ def backends() -> Iterator[Testbed]:
             )
 
 
-def attack(name: str, testbed: Testbed, source: Path = _ROOT) -> Result:
-    """Start the adapter of `source`, run a flood, and return its measurements.
+def attack(name: str, testbed: Testbed) -> Result:
+    """Start the adapter, run a flood, and return its measurements.
 
     While the objects of a case exist, the adapter is started once more.
     """
     if name not in CASES:
-        return _flooded(name, testbed, source)
+        return _flooded(name, testbed)
     try:
-        result = _flooded(name, testbed, source)
-        result.among = _flooded(name, testbed, source)
+        result = _flooded(name, testbed)
+        result.among = _flooded(name, testbed)
         return result
     finally:
         floods.change_cluster(testbed.folder, "DELETE", OBJECTS)
 
 
-def _flooded(name: str, testbed: Testbed, source: Path) -> Result:
+def _flooded(name: str, testbed: Testbed) -> Result:
     (port,) = free_ports(1)
     flags = [*processes.flags(testbed.folder, testbed.prometheus, port)]
     if name == floods.label_names.__name__:
@@ -243,7 +242,7 @@ def _flooded(name: str, testbed: Testbed, source: Path) -> Result:
             f"--external-fallback-ca-file={testbed.folder / 'tls.crt'}",
         )
     values = _VALUES | (_TEAM_VALUES if name in CASES else {})
-    with processes.start_python(testbed.folder, "-m", "adapter", *flags, source=source) as adapter:
+    with processes.start_python(testbed.folder, "-m", "adapter", *flags) as adapter:
         resource.prlimit(adapter, resource.RLIMIT_DATA, (_MAX_DATA, _MAX_DATA))
         return asyncio.run(_measure(name, testbed, port, adapter, values))
 

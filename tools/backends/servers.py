@@ -11,6 +11,7 @@ from pathlib import Path
 
 from tools.backends import programs
 from tools.backends.programs import Program
+from tools.control_plane import daemon
 from tools.control_plane.daemon import Daemon, free_ports
 from tools.real import prometheus
 from tools.real.prometheus import Client
@@ -72,10 +73,10 @@ def _daemon(
     stack: ExitStack, name: str, command: Sequence[str | Path], folder: Path, ready: str
 ) -> Daemon:
     """Start a process, and wait until the URL `ready` answers with 200."""
-    daemon = Daemon(name, command, folder / f"{name}.log", lambda: prometheus.status(ready) == 200)
-    stack.callback(daemon.kill)
-    daemon.start()
-    return daemon
+    log = folder / f"{name}.log"
+    return stack.enter_context(
+        daemon.running(name, command, log, lambda: prometheus.status(ready) == 200)
+    )
 
 
 def _victoria_metrics(program: Path, folder: Path, stack: ExitStack) -> Server:

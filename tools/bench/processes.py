@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
-import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -17,6 +16,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from certs.issue import issue_temporary
 from tools.certificates import Holder
+from tools.control_plane import daemon
 from tools.real import prometheus as real
 
 _STARTED = time.monotonic()
@@ -81,22 +81,11 @@ def read_result(folder: Path, name: str) -> int:
 
 
 @contextlib.contextmanager
-def start_python(folder: Path, *arguments: str, source: Path | None = None) -> Iterator[int]:
-    """Run a Python process until the context ends; its value is the process id.
-
-    `source` is the checkout whose modules it imports, by default this one.
-    """
-    with (folder / "log").open("ab") as log:
-        process = subprocess.Popen([sys.executable, *arguments], stderr=log, stdout=log, cwd=source)
-    try:
+def start_python(folder: Path, *arguments: str) -> Iterator[int]:
+    """Run a Python process until the context ends; its value is the process id."""
+    command = (sys.executable, *arguments)
+    with daemon.running("python", command, folder / "log", lambda: True) as process:
         yield process.pid
-    finally:
-        process.terminate()
-        try:
-            process.wait(timeout=10)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
 
 
 def mebibytes(pid: int, field: str) -> float:

@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from adapter.cli.local_prometheus.process import child_command
 from tools.bench import api_server, bare, client, processes, workload
 from tools.bench.client import Endpoint
 from tools.bench.workload import Size
+from tools.control_plane import daemon
 from tools.control_plane.daemon import Daemon, free_ports
 from tools.real import prometheus as real
 
@@ -148,8 +149,9 @@ class Testbed:
                 return client.status(response) == "200" and pod.encode() in response
             return False
 
-        with self._run(server.name, shlex.split(command), has_values) as pid:
-            yield Running(endpoint=endpoint, pid=pid)
+        log = self.folder / f"{server.name}.log"
+        with daemon.running(server.name, shlex.split(command), log, has_values) as process:
+            yield Running(endpoint=endpoint, pid=process.pid)
 
     @contextlib.contextmanager
     def start_bare(self, response: bytes, loop: str) -> Iterator[Running]:
@@ -168,8 +170,8 @@ class Testbed:
                 return client.status(client.get(endpoint, "/")) == "200"
             return False
 
-        with self._run(f"bare-{loop}", command, listens) as pid:
-            yield Running(endpoint=endpoint, pid=pid)
+        with daemon.running(f"bare-{loop}", command, self.folder / "bare.log", listens) as process:
+            yield Running(endpoint=endpoint, pid=process.pid)
 
     def start_client(self, job: client.OpenJob | client.ClosedJob) -> subprocess.Popen[bytes]:
         """Start a load generator; `result` waits for its end."""
@@ -186,15 +188,6 @@ class Testbed:
             certificate=str(file("proxy.crt")),
             key=str(file("proxy.key")),
         )
-
-    @contextlib.contextmanager
-    def _run(self, name: str, command: Sequence[str], ready: Callable[[], bool]) -> Iterator[int]:
-        daemon = Daemon(name, command, self.folder / f"{name}.log", ready)
-        try:
-            daemon.start()
-            yield daemon.pid
-        finally:
-            daemon.kill()
 
 
 def result(process: subprocess.Popen[bytes]) -> dict[str, Any]:
@@ -217,9 +210,8 @@ def running(size: Size) -> Iterator[Testbed]:
         prometheus = stack.enter_context(real.run(folder))
         ready = folder / "kubernetes.result"
         command = _module(api_server.__name__, folder, size)
-        kubernetes = Daemon("kubernetes", command, folder / "kubernetes.log", ready.exists)
-        stack.callback(kubernetes.kill)
-        kubernetes.start()
+        log = folder / "kubernetes.log"
+        kubernetes = stack.enter_context(daemon.running("kubernetes", command, log, ready.exists))
         yield Testbed(size, folder, prometheus, kubernetes)
 
 

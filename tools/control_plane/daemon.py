@@ -7,7 +7,7 @@ import random
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent import futures
 from pathlib import Path
 
@@ -118,6 +118,19 @@ class Daemon:
             self._process = subprocess.Popen(
                 command, stdout=log, stderr=log, start_new_session=True
             )
+
+
+@contextlib.contextmanager
+def running(
+    name: str, command: Sequence[str | Path], log: Path, ready: Callable[[], bool]
+) -> Iterator[Daemon]:
+    """Run a process until the context ends; it is ready then. Raises RuntimeError."""
+    daemon = Daemon(name, command, log, ready)
+    try:
+        daemon.start()
+        yield daemon
+    finally:
+        daemon.kill()
 
 
 def free_ports(count: int) -> list[int]:

@@ -14,8 +14,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
+import yaml
+
 from adapter.cli.demo.engine import Model
 from adapter.cli.demo.fleet import GpuPod
+from tools import manifests
 from tools.cluster.fleet import LiveFleet
 from tools.cluster.walkthrough import Walkthrough, echo
 from tools.model_server.server import MAX_RUNNING
@@ -39,52 +42,27 @@ LIKE_VLLM = Model(
 """A simulated engine that is like the real server."""
 _POLL_SECONDS = 0.2
 
-DEPLOYMENT = f"""\
-apiVersion: apps/v1
-kind: Deployment
-metadata:
-  name: {APP}
-spec:
-  replicas: 1
-  selector:
-    matchLabels: {{app: {APP}}}
-  template:
-    metadata:
-      labels: {{app: {APP}}}
-    spec:
-      containers:
-      - name: vllm
-        image: vllm/vllm-openai
-        resources: {{limits: {{nvidia.com/gpu: 1}}}}
-"""
-HPA = f"""\
-apiVersion: autoscaling/v2
-kind: HorizontalPodAutoscaler
-metadata:
-  name: {APP}
-spec:
-  scaleTargetRef: {{apiVersion: apps/v1, kind: Deployment, name: {APP}}}
-  minReplicas: 1
-  maxReplicas: 2
-  metrics:
-  - type: Pods
-    pods:
-      metric: {{name: requests_waiting_current}}
-      target: {{type: AverageValue, averageValue: "5"}}
-  - type: Pods
-    pods:
-      metric: {{name: kv_cache_utilization_current}}
-      target: {{type: AverageValue, averageValue: "80"}}
-  behavior:
-    scaleDown: {{stabilizationWindowSeconds: 10}}
-"""
+_CONTAINER = {
+    "name": "vllm",
+    "image": "vllm/vllm-openai",
+    "resources": {"limits": {"nvidia.com/gpu": 1}},
+}
+DEPLOYMENT = manifests.workload("Deployment", APP, {"containers": [_CONTAINER]}, replicas=1)
+HPA = manifests.hpa(
+    APP,
+    manifests.pods_metric("requests_waiting_current", "5"),
+    manifests.pods_metric("kv_cache_utilization_current", "80"),
+    minReplicas=1,
+    maxReplicas=2,
+    behavior={"scaleDown": {"stabilizationWindowSeconds": 10}},
+)
 
 
 def tell(walkthrough: Walkthrough, ask: Callable[[int], None]) -> None:
     """Run the walkthrough; `ask` sets the number of clients, each with one request at a time."""
-    walkthrough.apply(f"{APP}.yaml", DEPLOYMENT)
+    walkthrough.apply(f"{APP}.yaml", yaml.safe_dump(DEPLOYMENT))
     walkthrough.wait_ready(APP, 1)
-    walkthrough.apply(f"{APP}-hpa.yaml", HPA)
+    walkthrough.apply(f"{APP}-hpa.yaml", yaml.safe_dump(HPA))
     walkthrough.wait_for_replicas(1, waiting=lambda waiting: waiting == 0)
     echo(f"# {MANY} clients ask; a server runs {MAX_RUNNING} requests at once")
     ask(MANY)

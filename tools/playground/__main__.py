@@ -22,9 +22,8 @@ from pathlib import Path
 from adapter.cli.demo.generations import DEFAULT, GENERATIONS, DemoGeneration
 from tools.cluster import cluster
 from tools.cluster.cluster import Cluster
-from tools.control_plane import build, foreground, plane
+from tools.control_plane import build, daemon, foreground, plane
 from tools.control_plane.build import Programs
-from tools.control_plane.daemon import Daemon
 from tools.control_plane.foreground import Steps
 from tools.control_plane.plane import ControlPlane
 from tools.playground import manifests, screen
@@ -185,12 +184,8 @@ def _console(control_plane: ControlPlane, prometheus: str, log: Path) -> Iterato
         f"--kubeconfig={control_plane.kubeconfig}",
         f"--prometheus-url={prometheus}",
     ]
-    daemon = Daemon("console", command, log, lambda: bool(_ADDRESS.search(log.read_text())))
-    daemon.start()
-    try:
+    with daemon.running("console", command, log, lambda: bool(_ADDRESS.search(log.read_text()))):
         yield _ADDRESS.findall(log.read_text())[0]
-    finally:
-        daemon.stop()
 
 
 def commands(
