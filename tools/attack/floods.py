@@ -10,6 +10,7 @@ import asyncio
 import collections
 import contextlib
 import gzip
+import inspect
 import itertools
 import json
 import socket
@@ -442,7 +443,7 @@ async def forged_log(flooder: Flooder) -> None:
     await flooder.repeat(8, lambda: flooder.send(target, ["Authorization: Bearer x"]))
 
 
-def objects(name: str) -> Callable[[Flooder], Awaitable[None]]:
+def _objects(name: str) -> Callable[[Flooder], Awaitable[None]]:
     """Return the flood that creates the objects of a case, and requests their metrics."""
     case = hostile.CASES[name]
 
@@ -466,46 +467,17 @@ def objects(name: str) -> Callable[[Flooder], Awaitable[None]]:
 
 
 FLOODS: dict[str, Callable[[Flooder], Awaitable[None]]] = {
-    each.__name__: each
-    for each in (
-        nothing,
-        header_names,
-        silent_connections,
-        stalled_handshakes,
-        idle_sessions,
-        kept_connections,
-        kept_addresses,
-        kept_heads,
-        kept_headers,
-        kept_answers,
-        unread_answers,
-        pipelined,
-        pipelined_requests,
-        many_headers,
-        trailers,
-        incomplete_heads,
-        large_answers,
-        tenant_labels,
-        yaml_answers,
-        label_names,
-        selectors,
-        accept,
-        compressed_bodies,
-        timeouts,
-        extras,
-        users_alike,
-        anonymous_reviews,
-        reviews_of_strangers,
-        tokens,
-        forged_log,
-    )
-} | {name: objects(name) for name in hostile.CASES}
+    name: each
+    for name, each in [*globals().items()]
+    if inspect.iscoroutinefunction(each) and not name.startswith("_")
+} | {name: _objects(name) for name in hostile.CASES}
+"""The public functions above, in their order, and the cases of hostile objects."""
 
 _LONGER = {name: 18 for name in FLOODS if name.startswith("kept_")} | {tenant_labels.__name__: 5}
 """Floods that last so many times as long: pods are listed first. `kept_` ends when all are open."""
 
 
-async def main(name: str, folder: Path, port: int) -> None:
+async def _main(name: str, folder: Path, port: int) -> None:
     """Run one flood and print its counts."""
     flooder = Flooder(folder, port)
     case = hostile.CASES.get(name)
@@ -517,4 +489,4 @@ async def main(name: str, folder: Path, port: int) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])))
+    asyncio.run(_main(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])))

@@ -22,6 +22,8 @@ from http.server import BaseHTTPRequestHandler
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlencode, urlsplit
 
+import yaml
+
 from adapter.server.tls import context as tls
 from certs.issue import issue_temporary
 from rules import quantity
@@ -53,36 +55,25 @@ TARGETS = f"/apis/{GROUP}/v1/namespaces/{NAMESPACE}/{PLURAL}"
 HPAS = f"/apis/autoscaling/v2/namespaces/{NAMESPACE}/horizontalpodautoscalers"
 _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _CLASSES = "/apis/node.k8s.io/v1/runtimeclasses"
-_CRD = {
-    "apiVersion": "apiextensions.k8s.io/v1",
-    "kind": "CustomResourceDefinition",
-    "metadata": {"name": f"{PLURAL}.{GROUP}"},
-    "spec": {
-        "group": GROUP,
-        "scope": "Namespaced",
-        "names": {"kind": KIND, "plural": PLURAL, "singular": KIND.lower()},
-        "versions": [
-            {
-                "name": "v1",
-                "served": True,
-                "storage": True,
-                "schema": {
-                    "openAPIV3Schema": {
-                        "type": "object",
-                        "x-kubernetes-preserve-unknown-fields": True,
-                    }
-                },
-                "subresources": {
-                    "scale": {
-                        "specReplicasPath": ".spec.replicas",
-                        "statusReplicasPath": ".status.replicas",
-                        "labelSelectorPath": ".status.selector",
-                    }
-                },
-            }
-        ],
-    },
-}
+_CRD = yaml.safe_load(f"""
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {{name: {PLURAL}.{GROUP}}}
+spec:
+  group: {GROUP}
+  scope: Namespaced
+  names: {{kind: {KIND}, plural: {PLURAL}, singular: {KIND.lower()}}}
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    schema: {{openAPIV3Schema: {{type: object, x-kubernetes-preserve-unknown-fields: true}}}}
+    subresources:
+      scale:
+        specReplicasPath: .spec.replicas
+        statusReplicasPath: .status.replicas
+        labelSelectorPath: .status.selector
+""")
 
 
 @dataclasses.dataclass(kw_only=True)

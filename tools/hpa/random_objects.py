@@ -7,6 +7,8 @@ import datetime as dt
 import random
 from typing import Any
 
+from tools import manifests
+
 NAMESPACE = "random"
 GROUP, KIND, PLURAL = "test.example.com", "Scalable", "scalables"
 RUNTIME_CLASS = "heavy"
@@ -68,20 +70,26 @@ def _case(
             "metadata": metadata,
             "spec": spec if behavior is None else spec | {"behavior": behavior},
         },
-        target={
-            "apiVersion": version,
-            "kind": KIND,
-            "metadata": metadata,
-            "spec": {"replicas": replicas[0]},
-            "status": {"replicas": replicas[1], "selector": f"app={name}"},
-        },
+        target=target(name, *replicas),
         pods=pods,
         replies=replies,
     )
 
 
+def target(name: str, spec: int, status: int) -> dict[str, Any]:
+    """Return what an HPA scales, with these replicas in its spec and its status."""
+    return manifests.new(
+        f"{GROUP}/v1",
+        KIND,
+        name,
+        NAMESPACE,
+        spec={"replicas": spec},
+        status={"replicas": status, "selector": f"app={name}"},
+    )
+
+
 def chosen(
-    number: int, kind: str, target: dict[str, str], *values: str, behavior: Any = None
+    number: int, kind: str, targeted: dict[str, str], *values: str, behavior: Any = None
 ) -> Case:
     """Return a case of two ready pods with one External or Object metric of these values."""
     name, metric = f"h{number}", f"m{number}x0"
@@ -91,10 +99,10 @@ def chosen(
         each["metadata"]["deleted"] = False
         ready = {"type": "Ready", "status": "True", "lastTransitionTime": _time(3600)}
         each["status"] = {"phase": "Running", "conditions": [ready], "startTime": _time(3600)}
-    key = "value" if "value" in target else "averageValue"
+    key = "value" if "value" in targeted else "averageValue"
     source: dict[str, Any] = {
         "metric": {"name": metric},
-        "target": {"type": key[0].upper() + key[1:], **target},
+        "target": {"type": key[0].upper() + key[1:], **targeted},
     }
     path = f"{EXTERNAL}/{metric}"
     if kind == "Object":

@@ -19,7 +19,7 @@ from typing import Any
 from rules.hpa import autoscaler, replay
 from rules.hpa.replay import MetricReading, Sync
 from tools.control_plane.plane import ControlPlane
-from tools.hpa import controller
+from tools.hpa import controller, random_objects
 from tools.hpa.controller import HPAS, PODS, TARGETS, create_pod, remove_pod, set_status
 from tools.hpa.random_objects import GROUP, KIND, NAMESPACE
 from tools.replay.values import Row
@@ -156,14 +156,7 @@ def compare(control_plane: ControlPlane, rows: Sequence[Row], *, seconds: float)
     metrics = _Metrics(control_plane, cases)
 
     def create(each: Compared) -> None:
-        name = f"h{each.row.case.number}"
-        target = {
-            "apiVersion": f"{GROUP}/v1",
-            "kind": KIND,
-            "metadata": {"name": name, "namespace": NAMESPACE},
-            "spec": {"replicas": 2},
-            "status": {"replicas": _PRESENT, "selector": f"app={name}"},
-        }
+        target = random_objects.target(f"h{each.row.case.number}", 2, _PRESENT)
         admin.call("POST", TARGETS, target)
 
     def change(each: Compared) -> None:

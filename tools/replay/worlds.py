@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from adapter.cli.local_prometheus.remote_write import STALE, Labels, Samples
+from tools import manifests
 
 STEP = 15
 LAG = 3
@@ -326,9 +327,8 @@ def _rules_of_pods(draw: random.Random, case: Case, *keys: str) -> str:
 
 def _of_pods(draw: random.Random, case: Case) -> None:
     case.rules = _rules_of_pods(draw, case)
-    target = {"type": "AverageValue", "averageValue": draw.choice(["1", "30", "50", "500m"])}
-    source = {"metric": {"name": f"m{case.number}"}, "target": target}
-    case.metric = {"type": "Pods", "pods": source}
+    target = draw.choice(["1", "30", "50", "500m"])
+    case.metric = manifests.pods_metric(f"m{case.number}", target)
 
 
 def _described(case: Case, draw: random.Random, kind: str, name: str, version: str) -> None:

@@ -18,40 +18,22 @@ from tools.waiting import until
 AUTHENTICATION_CONFIG = (
     "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication"
 )
-ACCOUNTS = "/api/v1/namespaces/default/serviceaccounts"
-RBAC = "/apis/rbac.authorization.k8s.io/v1"
 OTHER_CA = Holder("other-ca", ca=True)
 
 
 @pytest.fixture(scope="module")
 def accounts(control_plane):
     """`reviewer` has the rights of an extension API server; `stranger` has none."""
-    admin = control_plane.admin
     for name in ("reviewer", "stranger"):
-        document = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}}
-        admin.apply(f"{ACCOUNTS}/{name}", document)
-    subject = {"kind": "ServiceAccount", "name": "reviewer", "namespace": "default"}
-    for kind, path, role in (
-        ("ClusterRoleBinding", "clusterrolebindings", "ClusterRole/system:auth-delegator"),
-        (
-            "RoleBinding",
-            "namespaces/kube-system/rolebindings",
-            "Role/extension-apiserver-authentication-reader",
-        ),
+        control_plane.kubectl("create", "serviceaccount", name)
+    for kind, role, namespace in (
+        ("clusterrolebinding", "--clusterrole=system:auth-delegator", "default"),
+        ("rolebinding", "--role=extension-apiserver-authentication-reader", "kube-system"),
     ):
-        role_kind, _, role_name = role.partition("/")
-        binding = {
-            "apiVersion": "rbac.authorization.k8s.io/v1",
-            "kind": kind,
-            "metadata": {"name": "reviewer"},
-            "subjects": [subject],
-            "roleRef": {
-                "apiGroup": "rbac.authorization.k8s.io",
-                "kind": role_kind,
-                "name": role_name,
-            },
-        }
-        admin.apply(f"{RBAC}/{path}/reviewer", binding)
+        control_plane.kubectl(
+            *("create", kind, "reviewer", role),
+            *("--serviceaccount=default:reviewer", f"--namespace={namespace}"),
+        )
 
 
 @pytest.fixture

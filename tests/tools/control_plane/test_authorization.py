@@ -12,6 +12,7 @@ from adapter.clients import kubernetes
 from adapter.server.auth import authorization, filters
 from adapter.server.auth.user import User, with_authenticated_group
 from tests.adapter import wired
+from tools.manifests import new
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 CUSTOM = "/apis/custom.metrics.k8s.io/v1beta2"
@@ -49,25 +50,15 @@ ROLES = {
 def with_roles(control_plane):
     """Control plane with ROLES, each bound to the group of the same name."""
     admin = control_plane.admin
-    kind = {"apiVersion": "rbac.authorization.k8s.io/v1"}
+    group = "rbac.authorization.k8s.io"
     for name, rules in ROLES.items():
-        role = {
-            **kind,
-            "kind": "ClusterRole",
-            "metadata": {"name": name},
-            "rules": [{"verbs": ["impersonate"], **rule} for rule in rules],
-        }
-        binding = {
-            **kind,
-            "kind": "ClusterRoleBinding",
-            "metadata": {"name": name},
-            "subjects": [{"kind": "Group", "name": name, "apiGroup": "rbac.authorization.k8s.io"}],
-            "roleRef": {
-                "apiGroup": "rbac.authorization.k8s.io",
-                "kind": "ClusterRole",
-                "name": name,
-            },
-        }
+        verbs = {"verbs": ["impersonate"]}
+        role = new(f"{group}/v1", "ClusterRole", name, "", rules=[verbs | each for each in rules])
+        binding = new(
+            *(f"{group}/v1", "ClusterRoleBinding", name, ""),
+            subjects=[{"kind": "Group", "name": name, "apiGroup": group}],
+            roleRef={"apiGroup": group, "kind": "ClusterRole", "name": name},
+        )
         admin.apply(f"{RBAC}/clusterroles/{name}", role)
         admin.apply(f"{RBAC}/clusterrolebindings/{name}", binding)
     yield control_plane
