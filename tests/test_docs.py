@@ -20,6 +20,7 @@ from rules import presets, ruleset
 from rules.causes.reasons import Reason
 from rules.document import config, sources
 from tools import docs
+from tools.control_plane.build import VERSION
 
 ROOT = docs.ROOT
 PAGES = tuple(
@@ -46,6 +47,7 @@ FOREIGN_FLAGS = {
     "--served-model-name",  # vLLM
     "--use-old-namespace",  # dcgm-exporter
     "--use-service-account-credentials",  # kube-controller-manager
+    "--reset-then-reuse-values",  # helm
     "--set",  # helm
     "--version",  # helm
 }
@@ -310,6 +312,24 @@ def test_own_metrics_that_are_named_exist() -> None:
     for page in PAGES:
         named = re.findall(rf"\b(gpu_metrics_adapter_\w+?){suffixes}\b", read(page))
         assert set(named) <= exposed, page
+
+
+def test_the_supported_versions_of_kubernetes_are_those_that_ci_tests() -> None:
+    """Each change is tested with VERSION, the others in the nightly workflow."""
+    section = read("docs/install.md").split("of Kubernetes are supported?")[1].split("## ")[0]
+    rows = [
+        re.findall(r"1\.\d+\.\d+", row) for row in re.findall(r"^\| 1.*$", section, re.MULTILINE)
+    ]
+    nightly = yaml.safe_load(read(".github/workflows/nightly.yaml"))["jobs"]["kubernetes"]
+    modules = ROOT / "tools" / "control_plane" / "go"
+
+    assert rows == [[VERSION], nightly["strategy"]["matrix"]["kubernetes"]]
+    assert {*rows[0], *rows[1]} == {folder.name for folder in modules.iterdir()}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_says_whom_owner_stands_for(page: str) -> None:
+    assert "OWNER" not in read(page) or re.search(r"OWNER is the owner|`?REGISTRY=", read(page))
 
 
 def test_documents_stay_within_their_size() -> None:

@@ -6,6 +6,7 @@ import asyncio
 import base64
 import contextlib
 import datetime as dt
+import functools
 import gc
 import re
 from typing import Any
@@ -23,6 +24,7 @@ from certs import renew, secret
 from certs.issue import issue_temporary
 from certs.renew import CertificatePolicy
 from rules.metrics_apis import CUSTOM, EXTERNAL
+from tests.manifests.chart.test_installers import application
 from tests.manifests.test_manifests import (
     MANIFESTS,
     NAME,
@@ -108,6 +110,38 @@ def published(applied):
         base64.b64decode(applied.admin.get(PATH + name)["spec"].get("caBundle") or "")
         for name in API_SERVICES
     ]
+
+
+def written(document):
+    """Yield JSON pointers of the fields that the adapter wrote."""
+
+    def pointers(fields, before):
+        for name, below in fields.items():
+            if name.startswith("f:"):
+                pointer = f"{before}/{name[2:].replace('/', '~1')}"
+                yield from pointers(below, pointer) if below else (pointer,)
+
+    for each in document["metadata"]["managedFields"]:
+        if each["manager"] == "gpu-metrics-adapter":
+            yield from pointers(each["fieldsV1"], "")
+
+
+async def test_argo_cd_and_flux_ignore_exactly_what_the_adapter_writes(applied, kube):
+    # It is the first test: nobody serves the APIServices yet, so the adapter annotates them.
+    replica = Replica(kube)
+    assert await replica.controller.attempt()
+    running = asyncio.create_task(replica.apiservices.run())
+    ignored = application()[2]
+
+    def as_documented(kind, path):
+        pointers = written(applied.admin.get(path))
+        return {re.sub("^/data/.*", "/data", each) for each in pointers} == ignored[kind]
+
+    for kind, path in (("Secret", SECRET), ("APIService", PATH + API_SERVICES[0])):
+        what = f"the fields of {path} are {ignored[kind]}"
+        await asyncio.to_thread(wait_for, functools.partial(as_documented, kind, path), what)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
 
 
 # asyncio forgets a TLS connection that the API server closes while reading is paused.

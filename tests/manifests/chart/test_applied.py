@@ -12,6 +12,7 @@ import yaml
 
 from tests.manifests.chart.test_chart import GOLDEN, read
 from tests.manifests.chart.test_chart import RELEASES as NAMES
+from tests.test_docs import blocks
 from tools import helm
 from tools.helm import CHART, NAMESPACE, template
 
@@ -96,6 +97,19 @@ def test_every_object_is_accepted_without_a_warning(cluster, documents):
     )
 
     assert output.count("(server dry run)") == len(found) > 20
+
+
+def test_the_objects_of_the_recipes_are_accepted_without_a_warning(cluster):
+    found = [
+        block for block in blocks("docs/hpa-recipes.md", "yaml") if block.startswith("apiVersion:")
+    ]
+
+    output = cluster.kubectl(
+        *("apply", "--dry-run=server", "--validate=strict", "--warnings-as-errors", "-f", "-"),
+        text="---\n".join(found),
+    )
+
+    assert output.count("(server dry run)") == len(found) == 3
 
 
 class Release:
