@@ -123,9 +123,7 @@ def by_name(bundles: Iterable[Named]) -> dict[str, Bundle]:
 def pkcs8(key: PrivateKeyTypes) -> bytes:
     """Return the key as unencrypted PKCS #8 in PEM."""
     return key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
 
 

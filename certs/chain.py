@@ -76,9 +76,7 @@ def _check_client_usage(
 
 
 def _check_ca_usage(
-    _policy: verification.Policy,
-    _certificate: x509.Certificate,
-    extension: x509.KeyUsage | None,
+    _policy: verification.Policy, _certificate: x509.Certificate, extension: x509.KeyUsage | None
 ) -> None:
     if extension is not None and not extension.key_cert_sign:
         raise ValueError("key usage of a CA lacks keyCertSign")

@@ -112,22 +112,13 @@ class Limits:
         "rules with `workloads` have no value for it",
     )
     fallback_answer: int = _limit(
-        1 << 20,
-        "bytes",
-        "one answer of the other server",
-        "no more is read, and the request fails",
+        1 << 20, "bytes", "one answer of the other server", "no more is read, and the request fails"
     )
     fallback_items: int = _limit(
-        1_000,
-        "items",
-        "one answer of the other server",
-        "the request fails",
+        1_000, "items", "one answer of the other server", "the request fails"
     )
     fallback_requests: int = _limit(
-        4,
-        "at a time",
-        "requests to the other server for one namespace",
-        _WAIT,
+        4, "at a time", "requests to the other server for one namespace", _WAIT
     )
     fallback_requests_all: int = _limit(
         16,

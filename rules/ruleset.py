@@ -369,9 +369,7 @@ class _Compiler:
         self, where: Where, resources: config.ResourceMapping
     ) -> mapping.LabelMapping | None:
         return self._attempt(
-            where,
-            _TEMPLATE,
-            lambda: mapping.compile(resources, self._patterns, share=self._share),
+            where, _TEMPLATE, lambda: mapping.compile(resources, self._patterns, share=self._share)
         )
 
     def _resource_rule(self, rule: config.ResourceRule) -> CompiledResourceRule | None:

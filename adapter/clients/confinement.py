@@ -27,11 +27,7 @@ class Confinement:
     """
 
     def __init__(
-        self,
-        team: Team,
-        slots: FairSlots,
-        *,
-        monotonic: Callable[[], float] = time.perf_counter,
+        self, team: Team, slots: FairSlots, *, monotonic: Callable[[], float] = time.perf_counter
     ) -> None:
         self.limits = team.limits
         self._team = team

@@ -56,11 +56,7 @@ class Lister:
     """
 
     def __init__(
-        self,
-        prometheus: Prometheus,
-        *,
-        max_age: float,
-        clock: Callable[[], float] = time.time,
+        self, prometheus: Prometheus, *, max_age: float, clock: Callable[[], float] = time.time
     ) -> None:
         self._prometheus = prometheus
         self._max_age = max_age

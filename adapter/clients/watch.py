@@ -117,11 +117,7 @@ async def follow(
                 "timeoutSeconds": str(seconds),
             }
             lines = api.stream(
-                path,
-                watch_params,
-                ttl=seconds + _GRACE,
-                metadata_only=metadata_only,
-                on_open=works,
+                path, watch_params, ttl=seconds + _GRACE, metadata_only=metadata_only, on_open=works
             )
             async with contextlib.aclosing(lines):
                 async for line in lines:

@@ -220,11 +220,7 @@ class _WatchCache(Generic[IndexT]):
             except _UnwatchableError as error:
                 if self.state is not error.state:
                     log.warning(
-                        "%s: %s: %s: %s",
-                        self.resource,
-                        self.content.unwatched,
-                        error.reason,
-                        error,
+                        "%s: %s: %s: %s", self.resource, self.content.unwatched, error.reason, error
                     )
                 if error.state is WatchState.TOO_MANY:
                     pauses = Backoff(_MAX_RETRY, _MAX_RETRY)

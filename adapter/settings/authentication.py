@@ -29,10 +29,7 @@ class AuthenticationSettings(FlagGroup):
         default="10s",
     )
     skip_lookup: bool = flag(
-        "authentication-skip-lookup",
-        SWITCH,
-        f"Do not read {_CONFIG_MAP}.",
-        default="false",
+        "authentication-skip-lookup", SWITCH, f"Do not read {_CONFIG_MAP}.", default="false"
     )
     tolerate_lookup_failure: bool = flag(
         "authentication-tolerate-lookup-failure",

@@ -100,8 +100,7 @@ class PrometheusSettings(PrometheusConnection, FlagGroup):
             yield Finding(subject=flag_of(given), fact=f"needs {flag_of(missing)}")
         for field, other in connection.conflicts(self):
             yield Finding(
-                subject=flag_of(field),
-                fact=f"conflicts with {flag_of(other)}; remove one of them",
+                subject=flag_of(field), fact=f"conflicts with {flag_of(other)}; remove one of them"
             )
 
     def notices(self) -> Iterator[str]:

@@ -97,9 +97,7 @@ class ServingSettings(FlagGroup):
         "--tls-private-key-file.",
     )
     tls_key_file: str | None = flag(
-        "tls-private-key-file",
-        FILE,
-        "PEM file with the private key of --tls-cert-file.",
+        "tls-private-key-file", FILE, "PEM file with the private key of --tls-cert-file."
     )
     cert_dir: str = flag(
         "cert-dir",

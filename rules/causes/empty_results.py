@@ -12,13 +12,7 @@ from rules import promql, syntax
 from rules.causes import questions, wording
 from rules.causes.ended import Results
 from rules.causes.questions import ExaminedStep
-from rules.syntax import (
-    Binary,
-    Call,
-    Expression,
-    MatrixSelector,
-    Number,
-)
+from rules.syntax import Binary, Call, Expression, MatrixSelector, Number
 
 _OF_TWO = frozenset({"rate", "increase", "irate", "delta", "idelta", "deriv", "predict_linear"})
 """Functions without a result for a range with one sample."""

@@ -593,10 +593,7 @@ def _unseen(inventory: Inventory, rule: CompiledRule, metric: str) -> Finding | 
 
 
 def _wrong_name(
-    inventory: Inventory,
-    rules: Sequence[CompiledRule],
-    metric: str,
-    resource: GroupResource | None,
+    inventory: Inventory, rules: Sequence[CompiledRule], metric: str, resource: GroupResource | None
 ) -> Finding:
     """Return the cause for a name that no rule is certain to produce."""
     kind = "rule" if resource is not None else "external rule"

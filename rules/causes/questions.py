@@ -16,10 +16,7 @@ from rules.kinds import PODS, GroupResource
 from rules.query.catalog import Step
 from rules.query.plan import ExternalPlan, Plan, escape
 from rules.ruleset import CompiledRule
-from rules.syntax import (
-    Expression,
-    VectorSelector,
-)
+from rules.syntax import Expression, VectorSelector
 
 MAX_STEPS = 3
 """Steps of a plan that are diagnosed; the others have the same causes."""

@@ -21,10 +21,7 @@ from rules.findings import Finding
 from rules.kinds import PODS
 from rules.query.aggregate import Sample
 from rules.quoting import counted, listed
-from rules.syntax import (
-    Aggregation,
-    Matcher,
-)
+from rules.syntax import Aggregation, Matcher
 
 
 def unused_selector(question: ExaminedStep, metric_selector: str) -> Iterator[str]:

@@ -43,10 +43,7 @@ class Suggestion(NamedTuple):
 
 
 def suggest(
-    inventory: Inventory,
-    rules: Sequence[CompiledRule],
-    metric: str,
-    resource: GroupResource | None,
+    inventory: Inventory, rules: Sequence[CompiledRule], metric: str, resource: GroupResource | None
 ) -> Suggestion:
     """Return what to request instead; `resource` is None for an external metric."""
     text = (
@@ -116,10 +113,7 @@ def _other_api(inventory: Inventory, metric: str, resource: GroupResource | None
 
 
 def _similar(
-    inventory: Inventory,
-    rules: Sequence[CompiledRule],
-    metric: str,
-    resource: GroupResource | None,
+    inventory: Inventory, rules: Sequence[CompiledRule], metric: str, resource: GroupResource | None
 ) -> Suggestion:
     """Suggest metrics with similar names."""
     listed = {name for catalog in _catalogs(inventory) for name in catalog.external}

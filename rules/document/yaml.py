@@ -188,14 +188,7 @@ class _Builder:
 
     def report(self, state: State, message: str, line: int, column: int, path: str = "") -> None:
         self.problems.append(
-            in_file(
-                state,
-                message,
-                path=path,
-                file=self._file,
-                line=line,
-                column=column,
-            )
+            in_file(state, message, path=path, file=self._file, line=line, column=column)
         )
 
     def load(self, data: str | bytes, *, every: bool) -> list[Node]:

@@ -152,9 +152,7 @@ def analyze(observations: Observations) -> Detection:
             )
         )
     return Detection(
-        exporters=exporters,
-        presets=tuple(sorted(fitting, key=_ORDER.index)),
-        findings=findings,
+        exporters=exporters, presets=tuple(sorted(fitting, key=_ORDER.index)), findings=findings
     )
 
 
@@ -226,9 +224,7 @@ def _detected(generation: ExporterGeneration, observations: Observations) -> Det
             *(() if unused else advice.on_fields(generation, names, presets)),
             *advice.on_sharing(generation, labels, names, presets),
             *advice.on_nodes(
-                nodes,
-                hostname_is_pod=bool(names & observations.hostname_is_pod),
-                known=known,
+                nodes, hostname_is_pod=bool(names & observations.hostname_is_pod), known=known
             ),
         ),
         provisional=podless and generation.preset not in ("", generations.NODE),

@@ -127,7 +127,7 @@ def named(namespace: str, workload: Reference, steps: Iterable[Step]) -> str:
     if suffix is None or len(workload.name) > _LONGEST:
         raise UnreadableError(
             f"the names of the past pods of {workload} are not certain: let Prometheus scrape "
-            "kube-state-metrics, which has kube_pod_owner",
+            "kube-state-metrics, which has kube_pod_owner"
         )
     pattern = f"{escape(workload.name)}{suffix}"
     texts = []

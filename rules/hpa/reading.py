@@ -165,11 +165,7 @@ def _blocked(hpa: Autoscaler, scale: Scale) -> str:
 
 
 def _propose(
-    hpa: Autoscaler,
-    scale: Scale,
-    pods: Sequence[Pod],
-    metric: MetricSpec,
-    now: Callable[[], float],
+    hpa: Autoscaler, scale: Scale, pods: Sequence[Pod], metric: MetricSpec, now: Callable[[], float]
 ) -> Steps[tuple[ApiRequest | None, ApiReply, Proposal]]:
     try:
         request = yield from _request(hpa, scale, metric)
@@ -207,12 +203,7 @@ def _proposal(
             case "Pods" | "Resource" | "ContainerResource":
                 values = _of_pods(items) if metric.type == "Pods" else _usage(items, metric)
                 return proposal.of_pods(
-                    metric,
-                    values,
-                    pods,
-                    current=scale.spec,
-                    tolerances=tolerances,
-                    now=now(),
+                    metric, values, pods, current=scale.spec, tolerances=tolerances, now=now()
                 )
             case "Object" if len(items) != 1:
                 message = (

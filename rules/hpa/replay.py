@@ -127,7 +127,7 @@ def variant(
     if not 0 <= changed.minimum <= changed.maximum <= _MAX_REPLICAS or not changed.maximum:
         raise UnreadableError(
             f"replicas from {changed.minimum} to {changed.maximum}: the minimum must not be above "
-            f"the maximum, and the maximum from 1 to {_MAX_REPLICAS}",
+            f"the maximum, and the maximum from 1 to {_MAX_REPLICAS}"
         )
     return changed
 

@@ -13,13 +13,7 @@ from rules import patterns, promql
 from rules.causes import wording
 from rules.document.found import HpaTarget
 from rules.document.where import Where
-from rules.errors import (
-    MAX_PROBLEMS,
-    PatternError,
-    PlanError,
-    TemplateExecError,
-    TooComplexError,
-)
+from rules.errors import MAX_PROBLEMS, PatternError, PlanError, TemplateExecError, TooComplexError
 from rules.exporters import gauges, generations
 from rules.findings import Finding
 from rules.kinds import NAMESPACES, NODES, PODS, GroupResource, Kinds

@@ -170,11 +170,7 @@ class Reduction:
 
 
 def custom(
-    plan: Plan,
-    samples: Sequence[SamplesByObject],
-    *,
-    now: float = 0.0,
-    constants: bool = True,
+    plan: Plan, samples: Sequence[SamplesByObject], *, now: float = 0.0, constants: bool = True
 ) -> dict[str, Value]:
     """Return the values by object name, in the order of `plan.names`, without missing ones.
 

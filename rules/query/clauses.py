@@ -324,9 +324,7 @@ def groups_nothing_else(text: str, groups: int) -> None:
     """
     if text.count(MARK) != groups:
         raise NotPointwise(
-            "<<.GroupBy>>",
-            "is not only in by (...) and on (...)",
-            "write the labels instead",
+            "<<.GroupBy>>", "is not only in by (...) and on (...)", "write the labels instead"
         )
 
 

@@ -79,9 +79,7 @@ def _step(step: Step) -> Document:
 def _source(step: Document, *, external: bool) -> Source:
     labels, team = step["labels"], step["team"]
     binding = LabelBinding(
-        resource=labels["resource"],
-        namespace=labels["namespace"],
-        absent=tuple(labels["absent"]),
+        resource=labels["resource"], namespace=labels["namespace"], absent=tuple(labels["absent"])
     )
     compiled = _compiled(step["rule"], step["where"], external=external)
     if team is not None:

@@ -68,8 +68,7 @@ def choices(
         return {NAMESPACES: Choice(("",), namespaces if selects_namespace(rule) else ())}
     return {
         resource: Choice(
-            names,
-            namespaces if kinds.resolve(resource.resource, resource.group).namespaced else (),
+            names, namespaces if kinds.resolve(resource.resource, resource.group).namespaced else ()
         )
         for resource, names in carried.items()
     }

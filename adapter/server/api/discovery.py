@@ -193,9 +193,7 @@ def _resource_list(
 
 
 def _group_discovery_list(
-    groups: Sequence[AnyGroup],
-    aggregated: str,
-    resources: Callable[[AnyGroup], Sequence[Resource]],
+    groups: Sequence[AnyGroup], aggregated: str, resources: Callable[[AnyGroup], Sequence[Resource]]
 ) -> encoding.Document:
     """Build the APIGroupDiscoveryList of version `aggregated` of apidiscovery.k8s.io.
 

@@ -131,8 +131,7 @@ class _Document:
             return _empty(304, {**headers, **self.headers})
         modified = email.utils.formatdate(self._modified, usegmt=True)
         return Answer(
-            body=self.body,
-            headers={**headers, **self.headers, hdrs.LAST_MODIFIED: modified},
+            body=self.body, headers={**headers, **self.headers, hdrs.LAST_MODIFIED: modified}
         )
 
     def _is_current(self, request: Request) -> bool:

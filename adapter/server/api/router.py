@@ -128,11 +128,7 @@ def build_router(
 
 
 def _check(
-    request: Request,
-    *,
-    found: bool,
-    produced: tuple[str, ...],
-    streamed: Sequence[str] = (),
+    request: Request, *, found: bool, produced: tuple[str, ...], streamed: Sequence[str] = ()
 ) -> None:
     """Raise the ApiError of the original's router: 404, then 405, then 406."""
     if not found:

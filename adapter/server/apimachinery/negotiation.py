@@ -108,9 +108,7 @@ def negotiate(accept: str, transforms: frozenset[Transform] = ONLY_UNCHANGED) ->
 
 
 def of_request(
-    info: RequestInfo,
-    headers: Mapping[str, str],
-    transforms: frozenset[Transform] = ONLY_UNCHANGED,
+    info: RequestInfo, headers: Mapping[str, str], transforms: frozenset[Transform] = ONLY_UNCHANGED
 ) -> Accepted:
     """Return how to encode the answer. Raises ApiError (406) if nothing served is accepted.
 
@@ -120,9 +118,7 @@ def of_request(
     if accepted is None:
         types = ", ".join(PRODUCED)
         raise ApiError(
-            406,
-            f"only the following media types are accepted: {types}",
-            reason="NotAcceptable",
+            406, f"only the following media types are accepted: {types}", reason="NotAcceptable"
         )
     return with_layout(accepted, info, headers)
 

@@ -29,10 +29,7 @@ _TIMEOUT = 30.0
 
 
 def start(
-    host: Host,
-    watched: Watches | None,
-    outcomes: Outcomes,
-    backend: Callable[[], Backend],
+    host: Host, watched: Watches | None, outcomes: Outcomes, backend: Callable[[], Backend]
 ) -> None:
     """Start to watch all HPAs, if there is a cluster. Without the right to, the log says so."""
     if watched is None:

@@ -62,13 +62,7 @@ class Host:
         """Run a task until the server stops."""
         self.background.start(name, work)
 
-    def check(
-        self,
-        name: str,
-        run: health.Outcome,
-        *,
-        public: bool = True,
-    ) -> None:
+    def check(self, name: str, run: health.Outcome, *, public: bool = True) -> None:
         """Add a check to /readyz; `public` as of `health.Check`."""
         self.checks.append(Check(name=name, run=run, public=public))
 

@@ -59,8 +59,7 @@ async def running(settings: Settings, bound: socket.socket | None = None) -> Asy
         other = await fallback.connect(host, watched)
         backend = values.backend(host, objects, other, team_rules)
         discovery = Discovery(
-            secure_port=settings.serving.port,
-            elsewhere=lambda: other.listed if other else (),
+            secure_port=settings.serving.port, elsewhere=lambda: other.listed if other else ()
         )
         host.lookups.add("discovery", discovery.encoded.cache)
         outcomes = Outcomes()
@@ -113,8 +112,7 @@ def _api(
         closing=closing.is_set,
         causes_in_messages=host.settings.serving.causes_in_messages,
         meter=telemetry.RequestMetrics(
-            host.registry,
-            {(api.name, version) for api in APIS for version in api.versions},
+            host.registry, {(api.name, version) for api in APIS for version in api.versions}
         ),
     )
 
@@ -139,12 +137,7 @@ def _check_not_closing(closing: asyncio.Event) -> None:
 def _listen(host: Host, handler: Serve, context: ssl.SSLContext, bound: socket.socket) -> str:
     """Accept connections, and return the server's URL."""
     serving = host.settings.serving
-    listener = server.Listener(
-        handler,
-        serving.bind_address,
-        serving.port,
-        ssl_context=context,
-    )
+    listener = server.Listener(handler, serving.bind_address, serving.port, ssl_context=context)
     listener.start(bound)
     host.stop_serving(listener.close)
     return listener.url

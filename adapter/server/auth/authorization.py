@@ -100,10 +100,7 @@ class Authorizer:
         self._allowed_ttl = allowed_ttl
         self._denied_ttl = denied_ttl
         self.decisions: SingleFlightCache[Attributes, AccessDecision] = SingleFlightCache(
-            ttl=self._ttl,
-            max_size=bounds.DECISIONS,
-            size=_entry_size,
-            clock=clock,
+            ttl=self._ttl, max_size=bounds.DECISIONS, size=_entry_size, clock=clock
         )
 
     async def authorize(self, attributes: Attributes, *, target: str) -> None:

@@ -90,9 +90,7 @@ class TokenReviews:
         self._waiting = waiting or WaitingForReview()
         self._key = os.urandom(32)
         self.results: SingleFlightCache[_TokenKey, _ReviewResult] = SingleFlightCache(
-            ttl=lambda _, result: 0.0 if result.error else ttl,
-            max_size=bounds.TOKENS,
-            clock=clock,
+            ttl=lambda _, result: 0.0 if result.error else ttl, max_size=bounds.TOKENS, clock=clock
         )
 
     async def user(self, token: str) -> User:

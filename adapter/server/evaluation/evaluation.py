@@ -18,13 +18,7 @@ from adapter.background import gather_or_cancel
 from adapter.cache import FairLRUCache, LRUCache, SingleFlightCache
 from adapter.server.evaluation.fallback import Demoted
 from adapter.server.evaluation.queries import QueriesBySource, QueryClient, off_loop_if_large
-from adapter.server.evaluation.shared_query import (
-    ERROR_TTL,
-    Context,
-    SharedQuery,
-    size_of,
-    until,
-)
+from adapter.server.evaluation.shared_query import ERROR_TTL, Context, SharedQuery, size_of, until
 from adapter.server.evaluation.shared_query import freshness as freshness_of
 from adapter.server.evaluation.snapshot import Snapshot
 from adapter.server.evaluation.usage_status import UsageStatus

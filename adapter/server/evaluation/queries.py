@@ -64,12 +64,7 @@ class Queries:
     `clock` returns Unix seconds.
     """
 
-    def __init__(
-        self,
-        client: QueryClient,
-        *,
-        clock: Callable[[], float] = time.time,
-    ) -> None:
+    def __init__(self, client: QueryClient, *, clock: Callable[[], float] = time.time) -> None:
         self.client = client
         self._clock = clock
         self._slots = asyncio.Semaphore(_CONCURRENT)
@@ -91,10 +86,7 @@ class QueriesBySource:
     """Sends queries to the client of a rule's source. `clock` returns Unix seconds."""
 
     def __init__(
-        self,
-        clients: Mapping[str, QueryClient],
-        *,
-        clock: Callable[[], float] = time.time,
+        self, clients: Mapping[str, QueryClient], *, clock: Callable[[], float] = time.time
     ) -> None:
         self._clock = clock
         self._by_source = {

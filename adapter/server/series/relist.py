@@ -327,9 +327,7 @@ def _named(failing: Sequence[CompiledRule], statuses: Mapping[int, ListingStatus
     return listed((f"{name} since {began}" for name, began in each_since), "rule")
 
 
-def _selectors(
-    all_rules: Iterable[CompiledRule],
-) -> Iterator[tuple[str, tuple[CompiledRule, ...]]]:
+def _selectors(all_rules: Iterable[CompiledRule]) -> Iterator[tuple[str, tuple[CompiledRule, ...]]]:
     """Yield the selectors to list, each with the rules that it serves.
 
     Rules with the same source, team and selector share it. Of one source and team, rules whose
