@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 from weakref import WeakKeyDictionary
 
 from adapter import errors
-from rules.shares import equal_shares
+from rules.limits import equal_shares
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")

@@ -1,7 +1,7 @@
 """Which ConfigMaps of teams the limits admit: to be read, and then to be used.
 
 Pure. What is admitted follows from the present objects alone, so that all replicas agree. How a
-limit is divided is in `shares`.
+limit is divided is in `limits`.
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
 
-from rules import shares
-from rules.limits import Limits, name_of
-from rules.shares import Claim, Key
+from rules import limits
+from rules.limits import Claim, Key, Limits, name_of
 
 _ORDER = attrgetter("order")
 
@@ -87,7 +86,7 @@ class _Admission:
         """
         claims = (replace(each, size=sizes[each.key]) for each in self.left)
         total = getattr(self._limits, f"{limit}_all")
-        found = shares.admit(claims, own=own or getattr(self._limits, limit), total=total)
+        found = limits.admit(claims, own=own or getattr(self._limits, limit), total=total)
         self.refuse_own(found.beyond_own, limit, what)
         message = (
             f"all namespaces together have more than {total} {what}, and this one uses its share: "

@@ -16,14 +16,13 @@ from rules.document.sources import DEFAULT
 from rules.errors import ConfigError, PlanError
 from rules.findings import Finding, State, in_file
 from rules.limits import DEFAULT as DEFAULT_LIMITS
-from rules.limits import Limits
+from rules.limits import Key, Limits
 from rules.query import confined, plan
 from rules.query.catalog import Catalog, Listing, Source
 from rules.query.label_binding import LabelBinding
 from rules.query.plan import SelectedObjects
 from rules.ruleset import CompiledRule, RuleSet, Team
 from rules.selectors.selectors import Selector
-from rules.shares import Key
 
 SOURCE = "teams"
 """Name of the client of Prometheus that has limits of its own, so that it delays no other rules."""

@@ -17,7 +17,7 @@ from typing import Any
 from adapter.server.series import generation as generations
 from adapter.server.series.generation import Generation
 from rules import ruleset
-from rules.causes.inventory import ListingStatus
+from rules.causes.candidates import ListingStatus
 from rules.kinds import PODS, ApiGroup, ApiResource, GroupResource, Kinds
 from rules.query import plan
 from rules.query.catalog import Listing, Series

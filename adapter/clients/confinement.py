@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 
 from adapter import errors
 from adapter.clients.circuit_breaker import FAILURES, OPEN
-from adapter.clients.fair_slots import FairSlots
+from adapter.clients.limits import FairSlots
 from rules.errors import PlanError
 from rules.query import confined
 from rules.ruleset import Team

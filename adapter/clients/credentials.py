@@ -15,8 +15,7 @@ from typing import Protocol
 import yarl
 
 from adapter import errors
-from adapter.file_watcher import FileWatcher
-from adapter.files import SECRET, read_file
+from adapter.files import SECRET, FileWatcher, read_file
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

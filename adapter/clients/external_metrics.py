@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from typing import Any, NoReturn
 
 from adapter import errors
-from adapter.clients.fair_slots import FairSlots
 from adapter.clients.kubernetes import Kube
+from adapter.clients.limits import FairSlots
 from rules import metrics_apis, quantity
 from rules.errors import RulesError
 from rules.findings import Finding, degraded, passes

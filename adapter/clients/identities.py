@@ -23,8 +23,7 @@ import yarl
 from adapter import errors
 from adapter.clients.credentials import MAX_AGE, OutgoingRequest
 from adapter.clients.redaction import redacted
-from adapter.file_watcher import FileWatcher
-from adapter.files import SECRET, read_file
+from adapter.files import SECRET, FileWatcher, read_file
 from rules.connection import Identity, PrometheusConnection
 from rules.quoting import shorten
 

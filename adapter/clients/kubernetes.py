@@ -23,11 +23,11 @@ import orjson
 import yarl
 
 from adapter import __version__, errors
-from adapter.clients import kube_discovery, kubectl, one_object, proxies, transport
+from adapter.clients import collection, kube_discovery, kubectl, transport
 from adapter.clients import kubeconfig as kubeconfig_file
+from adapter.clients.collection import Unreadable
 from adapter.clients.credentials import Credentials, ReloadingClientContext
-from adapter.clients.one_object import Unreadable
-from adapter.clients.rate_limit import TokenBucket
+from adapter.clients.limits import TokenBucket
 from adapter.clients.redaction import redacted
 from adapter.clients.transport import Transport
 from adapter.settings.kubectl import KubectlSettings
@@ -214,7 +214,7 @@ class Kube:
         An item is left out if `extract` raises, whatever it is; `unreadable` is called with it, and
         logs it by default.
         """
-        report = unreadable or functools.partial(one_object.log_unreadable, path)
+        report = unreadable or functools.partial(collection.log_unreadable, path)
         extracted: list[T] = []
         token, size, first = "", page_size, True
         while True:
@@ -241,7 +241,7 @@ class Kube:
             size = min(size + 1, page_size)
             try:
                 for item in page["items"] or ():
-                    found = one_object.read(item, extract)
+                    found = collection.read(item, extract)
                     if isinstance(found, Unreadable):
                         report(found)
                     else:
@@ -430,7 +430,7 @@ def _transport(
     tls = ReloadingClientContext(credentials)
     return Transport(
         aiohttp.ClientSession(
-            proxy=credentials.proxy or proxies.proxy_for(url),
+            proxy=credentials.proxy or transport.proxy_for(url),
             auto_decompress=compressed,
             headers=headers,
         ),

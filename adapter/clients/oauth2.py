@@ -18,7 +18,7 @@ import orjson
 import yarl
 
 from adapter import errors
-from adapter.clients import proxies
+from adapter.clients import transport
 from adapter.clients.credentials import (
     Credentials,
     OutgoingRequest,
@@ -69,7 +69,7 @@ class ClientCredentials:
         self._secret_file = secret_file
         self._parameters = {"grant_type": "client_credentials", **parameters}
         self._tls = ReloadingClientContext(Credentials(ca_file=ca_file))
-        self._proxy = proxies.proxy_for(url)
+        self._proxy = transport.proxy_for(url)
         self._monotonic = monotonic
         self._lock = asyncio.Lock()
         self._token = ""

@@ -31,8 +31,7 @@ from adapter.clients import quirks, transport
 from adapter.clients.circuit_breaker import OPEN, CircuitBreaker
 from adapter.clients.confinement import Confinement
 from adapter.clients.credentials import Authorization
-from adapter.clients.fair_slots import FairSlots
-from adapter.clients.held import MAX_HELD, Held
+from adapter.clients.limits import MAX_HELD, FairSlots, Held
 from adapter.clients.prometheus_result import (
     LabelSetsReader,
     Listed,

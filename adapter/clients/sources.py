@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from adapter import errors, telemetry
-from adapter.clients import identities, kubeconfig, proxies
+from adapter.clients import identities, kubeconfig, transport
 from adapter.clients.credentials import (
     Authorization,
     Credentials,
@@ -21,7 +21,7 @@ from adapter.clients.credentials import (
     header_files,
     token_file,
 )
-from adapter.clients.held import Held
+from adapter.clients.limits import Held
 from adapter.clients.oauth2 import ClientCredentials
 from adapter.clients.prometheus import Prometheus
 from adapter.clients.replicas import Replicas
@@ -54,7 +54,7 @@ async def connect_prometheus(
         if source is None:
             raise
         raise errors.StartError(f"{source.where}: {error}") from error
-    proxy = credentials.proxy or proxies.proxy_for(connection.url)
+    proxy = credentials.proxy or transport.proxy_for(connection.url)
     async with Replicas.connected(proxy=proxy, source=name) as replicas:
         client = Prometheus(
             replicas.session,

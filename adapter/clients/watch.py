@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from adapter import errors
 from adapter.background import Backoff
-from adapter.clients import one_object
-from adapter.clients.one_object import Unreadable
+from adapter.clients import collection
+from adapter.clients.collection import Unreadable
 
 if TYPE_CHECKING:  # `--help` imports this module and must not load the Kubernetes client
     from adapter.clients.kubernetes import Kube
@@ -88,7 +88,7 @@ async def follow(
         worked = clock()
         report(None)
 
-    noted = unreadable or functools.partial(one_object.log_unreadable, path)
+    noted = unreadable or functools.partial(collection.log_unreadable, path)
     version = ""
     pauses, failing = Backoff(_MIN_BACKOFF, _MAX_BACKOFF), False
     while True:
@@ -159,6 +159,6 @@ def _parse_event(
         if kind == "ERROR":
             raise errors.Broken(f"GET {path}: the watch ended: {item.get('message', item)}")
         version = str(item["metadata"]["resourceVersion"])
-        return kind, None if kind == _BOOKMARK else one_object.read(item, extract), version
+        return kind, None if kind == _BOOKMARK else collection.read(item, extract), version
     except (AttributeError, KeyError, TypeError) as error:
         raise errors.Broken(f"GET {path}: the response is not a watch event: {error!r}") from error

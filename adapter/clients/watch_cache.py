@@ -19,8 +19,8 @@ from typing import Any, Generic, NoReturn, Protocol, TypeVar
 from adapter import bounds, errors, telemetry
 from adapter.background import Backoff
 from adapter.clients import collection, watch
+from adapter.clients.collection import Unreadable
 from adapter.clients.kubernetes import Kube
-from adapter.clients.one_object import Unreadable
 from rules import findings
 from rules.findings import Finding, degraded, passes
 from rules.kinds import GroupResource, Kind

@@ -5,8 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from adapter.settings.flag import FlagGroup, FlagType, flag
-from adapter.settings.flag_types import FILE, NUMBER, duration, integer, repeated
+from adapter.settings.flag import (
+    FILE,
+    NUMBER,
+    FlagGroup,
+    FlagType,
+    duration,
+    flag,
+    integer,
+    repeated,
+)
 
 N = TypeVar("N", int, float)
 

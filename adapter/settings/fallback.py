@@ -6,8 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from adapter.settings.flag import FlagGroup, FlagType, flag
-from adapter.settings.flag_types import FILE
+from adapter.settings.flag import FILE, FlagGroup, FlagType, flag
 from rules.findings import Finding
 from rules.names import is_namespace
 

@@ -5,8 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from adapter.settings.flag import FlagGroup, FlagType, flag
-from adapter.settings.flag_types import FILE, STRING, SWITCH, duration, repeated
+from adapter.settings.flag import (
+    FILE,
+    STRING,
+    SWITCH,
+    FlagGroup,
+    FlagType,
+    duration,
+    flag,
+    repeated,
+)
 from rules.findings import Finding
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from adapter.settings.flag import FlagGroup, flag
-from adapter.settings.flag_types import repeated
+from adapter.settings.flag import FlagGroup, flag, repeated
 from rules import limits
 from rules.findings import Finding
 from rules.limits import Limits

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from adapter.settings.flag import FlagGroup, flag
-from adapter.settings.flag_types import choice, integer
+from adapter.settings.flag import FlagGroup, choice, flag, integer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

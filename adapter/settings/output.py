@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from adapter.settings.flag import flag
-from adapter.settings.flag_types import choice
+from adapter.settings.flag import choice, flag
 
 
 def output(*others: str, note: str = "") -> str:

@@ -8,8 +8,17 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from adapter.settings.flag import Flag, FlagGroup, FlagType
-from adapter.settings.flag_types import FILE, STRING, SWITCH, choice, duration, repeated
+from adapter.settings.flag import (
+    FILE,
+    STRING,
+    SWITCH,
+    Flag,
+    FlagGroup,
+    FlagType,
+    choice,
+    duration,
+    repeated,
+)
 from rules import connection
 from rules.connection import PrometheusConnection
 from rules.findings import Finding

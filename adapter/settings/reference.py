@@ -6,8 +6,7 @@ import textwrap
 from typing import Any
 
 from adapter.settings.flag import Flag, FlagGroup
-from adapter.settings.ignored import IGNORED
-from adapter.settings.settings import GROUPS
+from adapter.settings.settings import GROUPS, IGNORED
 
 _WIDTH = 96
 _INDENT = " " * 8

@@ -6,8 +6,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from adapter.settings.flag import Flag, FlagGroup, flag, flags
-from adapter.settings.flag_types import LABEL_SELECTOR, STRING, SWITCH, repeated
+from adapter.settings.flag import (
+    LABEL_SELECTOR,
+    STRING,
+    SWITCH,
+    Flag,
+    FlagGroup,
+    flag,
+    flags,
+    repeated,
+)
 from rules.findings import Finding
 
 

@@ -9,14 +9,16 @@ from pathlib import Path
 from typing import Literal
 
 from adapter.settings import ciphers
-from adapter.settings.flag import FlagGroup, FlagType, flag
-from adapter.settings.flag_types import (
+from adapter.settings.flag import (
     FILE,
     STRING,
     SWITCH,
+    FlagGroup,
+    FlagType,
     choice,
     comma_separated,
     duration,
+    flag,
     integer,
     repeated,
 )

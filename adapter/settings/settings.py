@@ -1,4 +1,8 @@
-"""All settings of the server, from one command line."""
+"""All settings of the server, from one command line, and the flags that have no effect.
+
+The latter are those of the original's release 0.12.0, of klog in its releases up to 0.10, and of
+newer generic API servers.
+"""
 
 from __future__ import annotations
 
@@ -9,21 +13,71 @@ from dataclasses import dataclass
 from typing import Any, get_type_hints
 
 from adapter.settings import command_line
-from adapter.settings.authentication import AuthenticationSettings
-from adapter.settings.authorization import AuthorizationSettings
+from adapter.settings.access import AuthenticationSettings, AuthorizationSettings
 from adapter.settings.cluster import ClusterSettings
 from adapter.settings.command_line import UsageError
 from adapter.settings.fallback import FallbackSettings
-from adapter.settings.flag import Flag, FlagGroup
-from adapter.settings.ignored import IGNORED
+from adapter.settings.flag import STRING, SWITCH, Flag, FlagGroup
 from adapter.settings.limits import LimitSettings
 from adapter.settings.logs import LogSettings
 from adapter.settings.prometheus import PrometheusSettings
-from adapter.settings.relist import RelistSettings
 from adapter.settings.rules import RulesSettings
 from adapter.settings.serving import ServingSettings
-from adapter.settings.values import ValuesSettings
+from adapter.settings.values import RelistSettings, ValuesSettings
 from rules.findings import Finding
+
+_TABLE = (
+    # why the flags have no effect, switches, flags with a value
+    (
+        "the log goes to standard error only",
+        "logtostderr alsologtostderr one_output skip_log_headers",
+        "stderrthreshold log_dir log_file log_file_max_size",
+    ),
+    ("log lines have a fixed format", "add_dir_header skip_headers", ""),
+    ("there are no stack traces of Go code", "", "log_backtrace_at"),
+    ("all modules have the same verbosity; use --v", "", "vmodule"),
+    ("log lines are not buffered", "", "log-flush-frequency"),
+    (
+        "only HTTP/1.1 is served",
+        "disable-http2 disable-http2-serving",
+        "http2-max-streams-per-connection",
+    ),
+    ("OpenSSL chooses the curves", "", "tls-curve-preferences"),
+    ("SO_REUSEADDR is always set", "permit-address-sharing", ""),
+    ("there is no /debug/pprof", "profiling contention-profiling", "debug-socket-path"),
+    (
+        "there is no API priority and fairness, as in the original by default",
+        "enable-priority-and-fairness",
+        "",
+    ),
+    (
+        "there is no audit log",
+        """
+        audit-log-compress audit-log-batch-throttle-enable audit-log-truncate-enabled
+        audit-webhook-batch-throttle-enable audit-webhook-truncate-enabled
+        """,
+        """
+        audit-policy-file
+        audit-log-path audit-log-maxage audit-log-maxbackup audit-log-maxsize audit-log-format
+        audit-log-version audit-log-mode audit-log-batch-buffer-size audit-log-batch-max-size
+        audit-log-batch-max-wait audit-log-batch-throttle-qps audit-log-batch-throttle-burst
+        audit-log-truncate-max-batch-size audit-log-truncate-max-event-size
+        audit-webhook-config-file audit-webhook-initial-backoff
+        audit-webhook-batch-initial-backoff audit-webhook-version audit-webhook-mode
+        audit-webhook-batch-buffer-size audit-webhook-batch-max-size audit-webhook-batch-max-wait
+        audit-webhook-batch-throttle-qps audit-webhook-batch-throttle-burst
+        audit-webhook-truncate-max-batch-size audit-webhook-truncate-max-event-size
+        """,
+    ),
+)
+
+IGNORED: tuple[Flag[Any], ...] = tuple(
+    Flag(name=name, type=flag_type, ignored=reason)
+    for reason, switches, valued in _TABLE
+    for flag_type, names in ((SWITCH, switches), (STRING, valued))
+    for name in names.split()
+)
+
 
 _LOOPBACK = "127.0.0.1"
 

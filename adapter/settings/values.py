@@ -1,11 +1,42 @@
-"""Flags for the values of metrics: how long they are kept, and whether they may be partial."""
+"""Flags for the metrics: how often series are listed, how long values are kept."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from adapter.settings.flag import FlagGroup, FlagType, flag
-from adapter.settings.flag_types import SWITCH, duration
+from adapter.settings.flag import SWITCH, FlagGroup, FlagType, duration, flag
+from rules.findings import Finding
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RelistSettings(FlagGroup):
+    """How often series are listed, and which ones."""
+
+    TITLE = "Relist"
+
+    interval: float = flag(
+        "metrics-relist-interval",
+        duration(positive=True),
+        "Time between two relists of the series in Prometheus.",
+        default="10m",
+    )
+    max_age: float = flag(
+        "metrics-max-age",
+        duration(),
+        "A relist covers series that had a sample within this time. Must not be shorter than "
+        "--metrics-relist-interval; 0 means the same.",
+        default="0s",
+    )
+
+    def problems(self) -> Iterator[Finding]:
+        """Yield a problem if series would be lost between two relists."""
+        if 0 < self.max_age < self.interval:
+            yield Finding(
+                subject=f"--metrics-max-age={self.max_age:g}s",
+                fact=f"is shorter than --metrics-relist-interval={self.interval:g}s; series would "
+                "be lost between two relists",
+            )
 
 
 def _freshness(text: str) -> float | None:

@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 
 from rules import promql
 from rules.causes import candidates, evidence, missing, samples, suggestions, wording
+from rules.causes.candidates import Inventory
 from rules.causes.evidence import Evidence
 from rules.causes.explanation_text import KIND, Document, readable
-from rules.causes.inventory import Inventory
 from rules.causes.questions import ExaminedStep
 from rules.errors import UnknownResourceError
 from rules.findings import Finding

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from rules.causes import candidates, suggestions, wording
-from rules.causes.inventory import Inventory
+from rules.causes.candidates import Inventory
 from rules.causes.reasons import Reason
 from rules.causes.wording import printable
 from rules.errors import AmbiguousSampleError, PlanError

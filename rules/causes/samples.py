@@ -16,7 +16,7 @@ from rules.causes.ended import Results
 from rules.causes.questions import ExaminedStep
 from rules.causes.reasons import Reason
 from rules.errors import PatternError
-from rules.exporters import gauges, generations
+from rules.exporters import generations, metric_types
 from rules.findings import Finding
 from rules.kinds import PODS
 from rules.query.aggregate import Sample
@@ -36,9 +36,11 @@ def unused_selector(question: ExaminedStep, metric_selector: str) -> Iterator[st
 def notes(question: ExaminedStep, results: Results, now: float) -> Iterator[str]:
     """Yield what is remarkable about an answer with values; `results` are those of `of_values`."""
     where = question.rule.config.where
-    rated = itertools.chain.from_iterable(map(gauges.rated, questions.nodes(question.query)[:1]))
-    for gauge in dict.fromkeys(filter(gauges.is_gauge, rated)):
-        yield f"metricsQuery of {where} {gauges.warning(gauge)}"
+    rated = itertools.chain.from_iterable(
+        map(metric_types.rated, questions.nodes(question.query)[:1])
+    )
+    for gauge in dict.fromkeys(filter(metric_types.is_gauge, rated)):
+        yield f"metricsQuery of {where} {metric_types.warning(gauge)}"
     if (
         "before" in results
         and not results["before"]

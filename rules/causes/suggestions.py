@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from rules import presets, ruleset
 from rules.causes import candidates, wording
-from rules.causes.inventory import Inventory
+from rules.causes.candidates import Inventory
 from rules.kinds import GroupResource
 from rules.query.catalog import Catalog, Entry, Series
 from rules.ruleset import CompiledRule

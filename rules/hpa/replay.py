@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rules.errors import UnreadableError
-from rules.hpa import autoscaler, decision, proposal, units
+from rules.hpa import autoscaler, decision, judgement, proposal
 from rules.hpa.autoscaler import Autoscaler, MetricSpec, Pod, Scale, ScalingRules
 from rules.hpa.decision import History
 from rules.hpa.proposal import PodValue, Proposal
@@ -285,7 +285,7 @@ class _Tally:
 
     def __init__(self, hpa: Autoscaler, step: float, totals: Sequence[bool]) -> None:
         self._metrics = [
-            (each, total, None if total else units.ceiling(each.name))
+            (each, total, None if total else judgement.ceiling(each.name))
             for each, total in zip(hpa.metrics, totals, strict=True)
         ]
         self._step = step
@@ -338,7 +338,7 @@ def _modelled(
         else:
             per_pod = metric.type in _PER_POD
             before = 1 if per_pod else sync.ready or sync.replicas or 1
-            share, ceiling = reading.milli * before / started, units.ceiling(metric.name)
+            share, ceiling = reading.milli * before / started, judgement.ceiling(metric.name)
             milli = int(share if ceiling is None else min(share, 1000 * ceiling))
             if per_pod:
                 yield MetricReading(

@@ -1,6 +1,6 @@
 """Problems of HPAs: shapes that the API server refuses, and metrics that no rule produces.
 
-`rules.hpa.units` judges the units of targets.
+`rules.hpa.judgement` judges the units of targets.
 """
 
 from __future__ import annotations

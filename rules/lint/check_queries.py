@@ -14,10 +14,10 @@ from rules.causes import wording
 from rules.document.found import HpaTarget
 from rules.document.where import Where
 from rules.errors import MAX_PROBLEMS, PatternError, PlanError, TemplateExecError, TooComplexError
-from rules.exporters import gauges, generations
+from rules.exporters import generations, metric_types
 from rules.findings import Finding
 from rules.kinds import NAMESPACES, NODES, PODS, GroupResource, Kinds
-from rules.lint import counters, means
+from rules.lint import means
 from rules.mapping import BoundMapping
 from rules.query import nature
 from rules.query.clauses import CHOOSES_SAMPLES
@@ -85,9 +85,9 @@ def check_rule(
         )
     yield from _invalid_patterns(compiled, expressions)
     for series in _rated(expressions):
-        if gauges.is_gauge(series):
-            yield where.warning("metricsQuery", gauges.warning(series))
-    of_counters = itertools.chain.from_iterable(map(counters.problems, expressions))
+        if metric_types.is_gauge(series):
+            yield where.warning("metricsQuery", metric_types.warning(series))
+    of_counters = itertools.chain.from_iterable(map(metric_types.problems, expressions))
     of_means = (means.problems(each, external=external) for each in expressions)
     for message in dict.fromkeys(itertools.chain(of_counters, *of_means)):
         yield where.warning("metricsQuery", message)
@@ -178,7 +178,7 @@ def rated(compiled: CompiledRule, bound: BoundMapping) -> list[str]:
 def raw(compiled: CompiledRule, bound: BoundMapping) -> list[str]:
     """Return the names of series whose value the query takes as it is; ANY_SERIES as in `rated`."""
     expressions = _parsed(_renderings(compiled, bound, _resource_labels(compiled, bound)))
-    return sorted({name for each in expressions for name in counters.raw(each) if name})
+    return sorted({name for each in expressions for name in metric_types.raw(each) if name})
 
 
 def reads_series(compiled: CompiledRule) -> bool:
@@ -240,7 +240,7 @@ def _unmatched(
     if external and compiled.config.resources.namespaced is False:
         # A scalar is one value for everybody on purpose, as `migrate` writes it for KEDA's queries.
         # Of known HPAs, `check_hpas` warns about each selector.
-        of_scalar = any(any(gauges.calls(each, _SCALAR)) for each in expressions)
+        of_scalar = any(any(metric_types.calls(each, _SCALAR)) for each in expressions)
         if targets or of_scalar or not _selectors(expressions):
             return ""
         return f"does not use <<.LabelMatchers>>: the metric selector is ignored. {wording.MATCHED}"
@@ -384,7 +384,7 @@ def _selectors(expressions: Iterable[Expression]) -> list[VectorSelector]:
 
 
 def _rated(expressions: Iterable[Expression]) -> list[str]:
-    return sorted({name for each in expressions for name in gauges.rated(each)})
+    return sorted({name for each in expressions for name in metric_types.rated(each)})
 
 
 def _divided(expressions: Sequence[Expression], targets: Sequence[HpaTarget]) -> str:

@@ -20,7 +20,6 @@ from rules.document import nodes
 from rules.document.yaml import MappingNode, Node, Scalar, SequenceNode, is_null
 from rules.errors import DurationError, QuantityError
 from rules.migration.notes import Line, Path, left_out
-from rules.selectors import labels
 
 VERSION = "2.20.2"
 
@@ -347,7 +346,7 @@ def _labels(found: _Reader, annotations: Mapping[str, str]) -> dict[str, str]:
     """Return the labels of the HPA, without those of KEDA itself."""
     texts = found.texts()
     for key, value in texts.items():
-        if problem := labels.key_problem(key) or labels.value_problem(value):
+        if problem := names.key_problem(key) or names.value_problem(value):
             found.refuse(key, problem)
     excluded = annotations.get(EXCLUDED_LABELS, "").split(",")
     return {

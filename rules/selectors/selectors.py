@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from rules.errors import SelectorError
+from rules.names import key_problem, value_problem
 from rules.quoting import quote, quote_shortened
-from rules.selectors.labels import key_problem, value_problem
 
 Operator = Literal["=", "==", "!=", "in", "notin", "exists", "!", "gt", "lt"]
 

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from adapter.file_watcher import FileWatcher
+from adapter.files import FileWatcher
 
 
 class LoadError(Exception):
@@ -69,7 +69,7 @@ def test_half_a_change_is_logged_once_and_keeps_the_value(loader, caplog):
     assert [watcher.poll(), watcher.poll()] == [False, False]
     assert watcher.value == "one"
     assert caplog.record_tuples == [
-        ("adapter.file_watcher", logging.WARNING, "two is not one; the old one stays")
+        ("adapter.files", logging.WARNING, "two is not one; the old one stays")
     ]
     loader.write("two", "two")
 

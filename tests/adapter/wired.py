@@ -27,8 +27,8 @@ from adapter.server.http import server
 from adapter.server.http.connection import Serve
 from adapter.server.series.generation import Generation
 from rules import ruleset
+from rules.causes.candidates import Inventory
 from rules.causes.evidence import Evidence
-from rules.causes.inventory import Inventory
 from rules.causes.reasons import Reason
 from rules.findings import Finding
 from rules.kinds import GroupResource, Kinds

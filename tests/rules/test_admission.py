@@ -9,7 +9,7 @@ import pytest
 
 from rules import admission, limits
 from rules.admission import Admission, Size
-from rules.shares import Claim, Key
+from rules.limits import Claim, Key
 
 SMALL = limits.DEFAULT.with_values(
     {

@@ -8,7 +8,7 @@ from adapter.settings import settings
 from adapter.settings.command_line import UsageError
 from rules import admission, limits
 from rules.admission import Size
-from rules.shares import Claim
+from rules.limits import Claim
 from tests.adapter.clients import test_external_metrics, test_team_client
 from tests.adapter.server.autoscalers import test_questions, test_watch
 from tests.adapter.server.cluster import test_unreadable

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules.shares import Admitted, Claim, admit
+from rules.limits import Admitted, Claim, admit
 
 
 def claim(namespace, name, created, size=1):

@@ -11,7 +11,7 @@ import pytest
 
 from rules import promql, syntax
 from rules.errors import PlanError, TooComplexError
-from rules.lint import counters
+from rules.exporters import metric_types
 from tests.rules.query import test_confined
 
 QUERIES = [
@@ -95,7 +95,7 @@ def memory(query: str) -> int:
     promql.parse(query)
     tracemalloc.start()
     tree = promql.parse(query)
-    list(counters.problems(tree))
+    list(metric_types.problems(tree))
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     return peak
@@ -105,7 +105,7 @@ def seconds(query: str) -> float:
     def once() -> float:
         start = time.process_time()
         tree = promql.parse(query)
-        list(counters.problems(tree))
+        list(metric_types.problems(tree))
         return time.process_time() - start
 
     return min(once() for _ in range(5))

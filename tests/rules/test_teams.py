@@ -10,6 +10,7 @@ from adapter.server.series import generation
 from rules import ruleset, teams
 from rules.errors import ConfigError, PlanError
 from rules.kinds import PODS, Kinds
+from rules.limits import Key
 from rules.query import catalog, plan, scope
 from rules.query.catalog import Catalog, Listing, Series
 from rules.query.confined import confine
@@ -17,7 +18,6 @@ from rules.query.plan import SelectedObjects
 from rules.query.scope import Scope
 from rules.ruleset import RuleSet
 from rules.selectors.selectors import Requirement, Selector
-from rules.shares import Key
 from rules.teams import ConfigMap
 from tests.rules.query import test_confined
 

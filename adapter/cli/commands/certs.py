@@ -9,8 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from adapter import settings
-from adapter.settings.flag import FlagGroup, flag
-from adapter.settings.flag_types import FILE, STRING, integer, repeated
+from adapter.settings.flag import FILE, STRING, FlagGroup, flag, integer, repeated
 from rules.findings import Finding
 
 SERVICE = "gpu-metrics-adapter"

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from adapter import settings
-from adapter.settings.flag import FlagGroup, flag
-from adapter.settings.flag_types import SWITCH
+from adapter.settings.flag import SWITCH, FlagGroup, flag
 from adapter.settings.output import output
 
 

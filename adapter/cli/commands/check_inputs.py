@@ -15,7 +15,7 @@ from rules.document import config, manifests
 from rules.document.found import Arguments, Found, HpaTarget
 from rules.errors import ConfigError, QuantityError
 from rules.findings import Finding, State, in_file
-from rules.hpa import units
+from rules.hpa import judgement
 from rules.lint import check_hpas
 from rules.quoting import counted
 
@@ -163,7 +163,7 @@ def _doubt(target: HpaTarget) -> Iterator[Finding]:
     except QuantityError as error:
         yield target.problem(State.FAILURE, str(error))
         return
-    if doubt := units.doubt_of_target(target.metric, value, external=target.external):
+    if doubt := judgement.doubt_of_target(target.metric, value, external=target.external):
         yield target.warning(doubt.sentence)
 
 

@@ -22,11 +22,11 @@ from rules import promql, quantity
 from rules.causes import wording
 from rules.document.sources import DEFAULT
 from rules.errors import RulesError
-from rules.exporters import gauges
+from rules.exporters import metric_types
 from rules.findings import Finding, State
-from rules.hpa import units
+from rules.hpa import judgement
 from rules.kinds import NAMESPACES, NODES, PODS, GroupResource
-from rules.lint import check, check_queries, counters
+from rules.lint import check, check_queries
 from rules.query import nature
 from rules.query.catalog import Entry, ExternalEntry, Series, Source
 from rules.query.label_binding import LabelBinding
@@ -159,18 +159,18 @@ class _Observer:
             # A gauge by its name is known without Prometheus, if the file has the name.
             listed = rated == check_queries.ANY_SERIES
             for name in taken[:_MAX_RATED] if listed else [rated]:
-                by_name = gauges.is_gauge(name)
+                by_name = metric_types.is_gauge(name)
                 if (by_name and listed) or (
                     not by_name and await self._has_type(rule, name, "gauge")
                 ):
-                    problems.append(_warning(rule, "metricsQuery", gauges.warning(name)))
+                    problems.append(_warning(rule, "metricsQuery", metric_types.warning(name)))
         for raw in check_queries.raw(rule, bound):
             listed = raw == check_queries.ANY_SERIES
             for name in taken[:_MAX_RATED] if listed else [raw]:
-                by_name = counters.is_counter(name)
+                by_name = metric_types.is_counter(name)
                 typed = not by_name and await self._has_type(rule, name, "counter")
                 if typed or (by_name and listed):
-                    problems.append(_warning(rule, "metricsQuery", counters.of_raw(name)))
+                    problems.append(_warning(rule, "metricsQuery", metric_types.of_raw(name)))
                     break  # one example is enough
         return problems
 
@@ -312,7 +312,7 @@ def _answered(rule: CompiledRule, subject: str, result: _Trial) -> Iterator[Find
             message = f"returns no value of {subject}{place}: its series are of other namespaces, "
             message += "or the query drops them. Try the query in Prometheus"
         yield _warning(rule, "metricsQuery", message)
-    if units.is_share(subject.split(maxsplit=1)[0], result.highest):
+    if judgement.is_share(subject.split(maxsplit=1)[0], result.highest):
         yield _warning(
             rule,
             "metricsQuery",

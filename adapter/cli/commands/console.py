@@ -9,8 +9,7 @@ from dataclasses import dataclass
 
 from adapter import errors, settings
 from adapter.cli.commands import doctor, without_log
-from adapter.settings.flag import FlagGroup, flag
-from adapter.settings.flag_types import STRING, SWITCH, integer
+from adapter.settings.flag import STRING, SWITCH, FlagGroup, flag, integer
 from adapter.settings.kubectl import KubectlSettings
 from rules.findings import Finding
 

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from adapter import settings
 from adapter.cli.demo.generations import DEFAULT, GENERATIONS
-from adapter.settings.flag import FlagGroup, FlagType, flag
-from adapter.settings.flag_types import SWITCH, choice, integer
+from adapter.settings.flag import SWITCH, FlagGroup, FlagType, choice, flag, integer
 
 DEFAULT_LOAD = "3"
 FIXED = "fixed"

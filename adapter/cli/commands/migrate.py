@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from adapter import settings
-from adapter.settings.flag import Flag, FlagGroup, flag
-from adapter.settings.flag_types import FILE, STRING, SWITCH, choice, repeated
+from adapter.settings.flag import FILE, STRING, SWITCH, Flag, FlagGroup, choice, flag, repeated
 from adapter.settings.kubectl import KubectlSettings
 from rules.findings import Finding
 

@@ -16,8 +16,8 @@ from adapter.cli.commands.migrate import Options
 from adapter.cli.doctor import comparison
 from adapter.cli.doctor.client import connected
 from adapter.files import MANIFESTS, read_file
-from adapter.settings.ignored import IGNORED
 from adapter.settings.kubectl import KubectlSettings
+from adapter.settings.settings import IGNORED
 from rules import ruleset
 from rules.document import config, manifests, nodes
 from rules.document import yaml as documents

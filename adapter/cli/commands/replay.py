@@ -12,8 +12,16 @@ from adapter import errors, settings
 from adapter.cli.commands import doctor, without_log
 from adapter.cli.commands.console import NEEDS_JINJA
 from adapter.files import read_file
-from adapter.settings.flag import FlagGroup, FlagType, flag
-from adapter.settings.flag_types import FILE, PERIOD, STRING, comma_separated, duration
+from adapter.settings.flag import (
+    FILE,
+    PERIOD,
+    STRING,
+    FlagGroup,
+    FlagType,
+    comma_separated,
+    duration,
+    flag,
+)
 from adapter.settings.kubectl import KubectlSettings, namespace
 from adapter.settings.output import output
 from rules.errors import UnreadableError

@@ -10,7 +10,7 @@ from typing import Any
 from rules import quantity
 from rules.errors import QuantityError, RulesError
 from rules.findings import Finding, State
-from rules.hpa import autoscaler, judgement, units
+from rules.hpa import autoscaler, judgement
 from rules.hpa.autoscaler import Autoscaler, MetricSpec
 from rules.hpa.reading import ApiRequest
 
@@ -60,7 +60,7 @@ class MetricCell:
         """Return why target and value have different units; None if they have not."""
         if self.current is None:
             return None
-        return units.doubt(self.metric, self.current, self.ratio)
+        return judgement.doubt(self.metric, self.current, self.ratio)
 
     def document(self, now: float) -> Document:
         """Return the metric for clients; ages are in seconds."""

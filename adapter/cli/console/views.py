@@ -13,7 +13,7 @@ from adapter.cli.console.listing import RowQuery
 from adapter.cli.console.reader import EXTERNAL_RESOURCE, ClusterReader
 from adapter.cli.console.rows import STATES, label
 from adapter.cli.doctor import replay, report
-from adapter.settings.flag_types import PERIOD
+from adapter.settings.flag import PERIOD
 from rules.causes import explanation_text
 from rules.errors import UnreadableError
 from rules.findings import State

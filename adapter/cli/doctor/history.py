@@ -13,7 +13,7 @@ from adapter.cli.doctor.client import ApiClient
 from adapter.cli.doctor.past_metric import PastMetric
 from adapter.cli.doctor.ranges import Point, Ranges
 from adapter.clients.prometheus import Prometheus
-from adapter.settings.flag_types import MAX_PERIOD
+from adapter.settings.flag import MAX_PERIOD
 from rules import promql
 from rules.errors import PlanError, UnreadableError
 from rules.hpa import past_pods, reading

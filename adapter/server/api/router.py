@@ -23,7 +23,7 @@ from adapter.server.apimachinery import encoding, middleware, negotiation, respo
 from adapter.server.apimachinery.heads import Head, Heads
 from adapter.server.apimachinery.request_info import RequestInfo
 from adapter.server.apimachinery.responses import Answer
-from adapter.server.auth.caller import EVERYBODY, Caller
+from adapter.server.auth.user import EVERYBODY, Caller
 from adapter.server.http.connection import DEFAULT_TIMEOUT, Serve
 from adapter.server.http.request import Request
 

@@ -12,7 +12,7 @@ from adapter.clients.value_index import ValueIndex
 from adapter.clients.watch_cache import WatchCaches
 from adapter.server.app.host import Host
 from adapter.server.cluster import contents
-from adapter.server.cluster.complete import CompleteObjects
+from adapter.server.cluster.contents import CompleteObjects
 from adapter.server.cluster.manifests import FileObjects
 from adapter.server.cluster.objects import ClusterObjects
 from rules.findings import passes

@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry
 
 from adapter import telemetry
 from adapter.background import Background
-from adapter.clients.held import Held
+from adapter.clients.limits import Held
 from adapter.clients.rights import Rights
 from adapter.server.api import health
 from adapter.server.api.health import Check

@@ -12,7 +12,7 @@ from typing import NoReturn
 from adapter import telemetry
 from adapter.clients import sources
 from adapter.clients.prometheus import Prometheus
-from adapter.file_watcher import FileWatcher
+from adapter.files import FileWatcher
 from adapter.server.app.host import Host
 from adapter.server.series.detected_presets import DetectedPresets
 from adapter.server.teams.rules import InUse, TeamRules

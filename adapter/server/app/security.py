@@ -25,7 +25,7 @@ from adapter.server.auth.filters import Guard
 from adapter.server.auth.in_flight import WaitingForReview
 from adapter.server.auth.tokens import TokenReviews
 from adapter.server.tls import context as tls
-from adapter.server.tls import files, serving_certificate
+from adapter.server.tls import serving_certificate
 from adapter.server.tls.apiservices import APIServiceController
 from adapter.settings import Settings
 from adapter.settings.serving import CertKeyPair
@@ -58,14 +58,14 @@ async def connect(host: Host, groups: Iterable[AnyGroup]) -> Security:
     meter = telemetry.CertificateMetrics(host.registry)
     pair = _pair(settings)
     try:
-        default = None if pair is None else files.watch(pair)
+        default = None if pair is None else tls.watch(pair)
         bundle = (
             issue_temporary((settings.serving.bind_address,), now=dt.datetime.now(dt.UTC))
             if default is None
             else default.value
         )
         live = tls.ReloadingContext(bundle, options=settings.serving.tls_options, meter=meter)
-        watcher = files.CertificateWatcher(live, default, settings.serving.sni)
+        watcher = tls.CertificateWatcher(live, default, settings.serving.sni)
     except CertificateError as error:
         raise errors.StartError(str(error)) from error
     host.start("certificate files", watcher.run())

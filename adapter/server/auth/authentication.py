@@ -19,10 +19,9 @@ from adapter import bounds, errors, telemetry
 from adapter.cache import LRUCache, WeakCache
 from adapter.server.apimachinery.heads import Head
 from adapter.server.auth import request_headers, tokens
-from adapter.server.auth.peer import Peer
+from adapter.server.auth.peer import Peer, certificate_user, common_name
 from adapter.server.auth.trust import RequestHeaderConfig, Trust
 from adapter.server.auth.user import ANONYMOUS, User
-from adapter.server.auth.x509 import certificate_user, common_name
 from certs.bundle import CertificateError
 from certs.chain import ClientCAs, Verified
 

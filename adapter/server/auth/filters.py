@@ -20,11 +20,10 @@ from adapter.server.auth import request_headers
 from adapter.server.auth.attributes import Attributes, authorizer_attributes
 from adapter.server.auth.authentication import Authenticator
 from adapter.server.auth.authorization import MASTERS, Authorizer
-from adapter.server.auth.caller import Caller
 from adapter.server.auth.impersonation import impersonate
 from adapter.server.auth.in_flight import MaxInFlight
 from adapter.server.auth.peer import Peers
-from adapter.server.auth.user import User
+from adapter.server.auth.user import Caller, User
 from adapter.server.http.request import Request
 
 log = logging.getLogger(__name__)

@@ -21,8 +21,7 @@ import orjson
 from adapter import errors
 from adapter.clients import own_rights, watch
 from adapter.clients.kubernetes import Kube
-from adapter.file_watcher import FileWatcher
-from adapter.files import read_file
+from adapter.files import FileWatcher, read_file
 from certs.bundle import CertificateError
 from certs.chain import ClientCAs
 

@@ -1,10 +1,12 @@
-"""Users: authenticated ones, and those that Impersonate-* headers name."""
+"""Users: authenticated ones, those that Impersonate-* headers name, and the caller of a request."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
+from typing import Protocol
 
 Extra = Mapping[str, tuple[str, ...]]
 
@@ -61,3 +63,34 @@ class Impersonation:
     uid: str = ""
     groups: tuple[str, ...] = ()
     extra: Extra = field(default_factory=lambda: NO_EXTRA, hash=False)
+
+
+class Caller(Protocol):
+    """User whose request is authorized."""
+
+    @property
+    def slot(self) -> contextlib.AbstractContextManager[None]:
+        """Context that holds a slot of the in-flight limit; raises TextError (429) on entry."""
+        ...
+
+    async def may_read(self, path: str) -> bool:
+        """Return whether the caller may GET a non-resource path; False if that cannot be told."""
+        ...
+
+    def is_known_to_read(self, path: str) -> bool:
+        """Return the same without waiting: False until it is known."""
+        ...
+
+
+class _Everybody:
+    slot = contextlib.nullcontext()
+
+    async def may_read(self, path: str) -> bool:  # noqa: ARG002 - see Caller
+        return True
+
+    def is_known_to_read(self, path: str) -> bool:  # noqa: ARG002 - see Caller
+        return True
+
+
+EVERYBODY: Caller = _Everybody()
+"""Caller of a server without authentication, which listens on a loopback address only."""

@@ -13,7 +13,7 @@ from typing import Any
 
 import orjson
 
-from adapter.clients import one_object
+from adapter.clients import collection
 from adapter.clients.value_index import Item
 from rules import limits
 from rules.errors import UnknownResourceError
@@ -63,7 +63,7 @@ def parse(document: Mapping[str, Any], limits: Limits = limits.DEFAULT) -> Item[
         size = len(orjson.dumps(each))
         if size > limits.hpa_metric_text:
             left_out[_TEXT] += 1
-        elif isinstance(metric := one_object.attempt(each, autoscaler.metric), MetricSpec):
+        elif isinstance(metric := collection.attempt(each, autoscaler.metric), MetricSpec):
             metrics.append(metric)
             text += size
         else:

@@ -27,7 +27,7 @@ from urllib.parse import urlencode
 
 from adapter import telemetry
 from adapter.background import Condition, FairQueue, gather_or_cancel, has_share
-from adapter.clients import one_object
+from adapter.clients import collection
 from adapter.clients.value_index import ValueIndex
 from adapter.clients.watch_cache import WatchCaches
 from adapter.server.api.outcomes import Key, Outcome, Outcomes, key_of
@@ -187,7 +187,7 @@ class Autoscalers:
         self._note_left_out(index, hpas)
         known: dict[str, _Known] = {}
         async for hpa in _sliced(hpas, lambda each: max(1, len(each.metrics))):
-            found = one_object.attempt(hpa, functools.partial(self._know, kinds=kinds))
+            found = collection.attempt(hpa, functools.partial(self._know, kinds=kinds))
             if isinstance(found, Exception):
                 log.warning("%s/%s: cannot be watched: %r", hpa.namespace, hpa.name, found)
             else:
@@ -277,7 +277,7 @@ class Autoscalers:
             return known
         request = functools.partial(self._request, hpa=hpa, kinds=kinds, selector=selector)
         # A selector may be longer than a request accepts; whatever fails concerns this metric.
-        found = (one_object.attempt(metric, request) for metric in hpa.metrics)
+        found = (collection.attempt(metric, request) for metric in hpa.metrics)
         requests = tuple(each for each in found if isinstance(each, _Request))
         return _Known(hpa, selector, kinds, requests)
 

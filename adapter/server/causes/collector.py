@@ -19,7 +19,7 @@ from adapter.cache import SingleFlight, SingleFlightCache
 from adapter.server.causes.evidence import Probes
 from adapter.server.causes.log import CauseLog
 from rules.causes import missing, suggestions
-from rules.causes.inventory import Inventory
+from rules.causes.candidates import Inventory
 from rules.causes.reasons import Reason
 from rules.causes.wording import printable
 from rules.errors import RulesError

@@ -18,8 +18,8 @@ from adapter import bounds, errors
 from adapter.background import gather_or_cancel
 from adapter.cache import SingleFlightCache
 from adapter.clients import reachability
+from adapter.clients.limits import TokenBucket
 from adapter.clients.prometheus_result import QueryResult
-from adapter.clients.rate_limit import TokenBucket
 from rules import promql
 from rules.causes import ended, evidence, missing, questions, samples
 from rules.causes.ended import Results

@@ -1,6 +1,7 @@
-"""What the watch caches of the server keep of objects: labels, readiness, selectors of pods.
+"""What the watch caches of the server keep of objects, also listed while there is no cache.
 
-Without I/O: `clients.watch_cache` lists and watches the objects.
+They keep labels, readiness and selectors of pods; `clients.watch_cache` lists and watches the
+objects. Watch caches of complete objects only exist once a rule that needs them is requested.
 """
 
 from __future__ import annotations
@@ -8,13 +9,17 @@ from __future__ import annotations
 import datetime as dt
 import functools
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Generic, TypeVar
 
+from adapter.cache import SingleFlightCache
+from adapter.clients import collection
+from adapter.clients.kubernetes import Kube
 from adapter.clients.value_index import Item, ValueIndex
-from adapter.clients.watch_cache import WatchContent
+from adapter.clients.watch_cache import WatchCaches, WatchContent
 from adapter.server.cluster import object_index
 from adapter.server.cluster.object_index import ObjectIndex
 from rules import limits
+from rules.kinds import Kind
 from rules.limits import Limits
 from rules.selectors import selectors
 from rules.selectors.selectors import Selector
@@ -96,3 +101,48 @@ def pod_selectors(limits: Limits = limits.DEFAULT) -> WatchContent[ValueIndex[Se
         metadata_only=False,
         suffix="/spec",
     )
+
+
+V = TypeVar("V")
+
+_LISTED_TTL = 2.0
+"""Seconds for which a list of one namespace answers requests while there is no watch cache."""
+_TTL_PER_OBJECT, _MAX_LISTED_TTL = 0.002, 30.0
+"""Seconds for longer lists: complete pods have about 10 kB, and pages after the first one are not
+limited in rate. So at most 500 pods per second are read."""
+_MAX_LISTED = 256
+"""Namespaces whose list is kept."""
+
+
+class CompleteObjects(Generic[V]):
+    """What `caches` keep of objects, by name. Methods raise BackendError subclasses."""
+
+    def __init__(self, listing: Kube, caches: WatchCaches[ValueIndex[V]]) -> None:
+        self._listing = listing
+        self._caches = caches
+        self._listed: SingleFlightCache[tuple[str, str], ValueIndex[V]] = SingleFlightCache(
+            ttl=_listed_ttl, max_size=_MAX_LISTED
+        )
+
+    async def of(self, kind: Kind, namespace: str) -> Mapping[str, V]:
+        """Return the values of the objects of a namespace, by their names."""
+        index = self._caches.index(kind)
+        if index is None:
+            key = str(kind.group_resource), namespace
+            index = await self._listed.get(key, lambda: self._list(kind, namespace))
+        return index.of(namespace)
+
+    async def _list(self, kind: Kind, namespace: str) -> ValueIndex[V]:
+        content = self._caches.content
+        index = content.index()
+        await self._listing.snapshot(
+            collection.path(kind, namespace),
+            collection.params(kind),
+            lambda item: index.put(content.parse(item)),
+            metadata_only=False,
+        )
+        return index
+
+
+def _listed_ttl(_: tuple[str, str], index: ValueIndex[V]) -> float:
+    return min(max(_LISTED_TTL, _TTL_PER_OBJECT * len(index)), _MAX_LISTED_TTL)

@@ -20,7 +20,7 @@ from adapter.background import Backoff
 from adapter.clients import collection, kubernetes
 from adapter.clients.watch_cache import WatchCaches
 from adapter.server.cluster import object_index
-from adapter.server.cluster.complete import CompleteObjects
+from adapter.server.cluster.contents import CompleteObjects
 from adapter.server.cluster.object_index import Object, ObjectIndex
 from rules.errors import UnknownResourceError
 from rules.kinds import PODS, GroupResource, Kind, Kinds

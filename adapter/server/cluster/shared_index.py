@@ -1,6 +1,6 @@
 """Value index of limited size, which the namespaces share; without I/O.
 
-No namespace can use up what belongs to the others. `rules.shares` divides it.
+No namespace can use up what belongs to the others. `rules.limits` divides it.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from typing import TypeVar
 
 from adapter.clients.value_index import Item, ValueIndex
-from rules import shares
-from rules.shares import Claim, Key
+from rules import limits
+from rules.limits import Claim, Key
 
 V = TypeVar("V")
 
@@ -80,7 +80,7 @@ class SharedIndex(ValueIndex[V]):
             return self._claims
         if self._admitted is None:
             total = self._total
-            self._admitted = shares.admit(self._claims.values(), own=total, total=total).keys
+            self._admitted = limits.admit(self._claims.values(), own=total, total=total).keys
         return self._admitted
 
     def _drop(self) -> None:

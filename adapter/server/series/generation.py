@@ -11,8 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from rules import teams
 from rules.causes import candidates
-from rules.causes.candidates import SeriesByMetric
-from rules.causes.inventory import Inventory, ListingStatus
+from rules.causes.candidates import Inventory, ListingStatus, SeriesByMetric
 from rules.kinds import Kinds
 from rules.query import catalog, resource
 from rules.query.catalog import Catalog, Listing

@@ -21,7 +21,7 @@ from adapter.server.series import generation
 from adapter.server.series.generation import Generation
 from adapter.server.series.series_index import SeriesIndex
 from rules import promql
-from rules.causes.inventory import ListingStatus
+from rules.causes.candidates import ListingStatus
 from rules.findings import Finding, degraded, passes
 from rules.kinds import Kinds
 from rules.query.catalog import Listing

@@ -14,7 +14,7 @@ from adapter import errors, telemetry
 from adapter.background import Condition
 from adapter.clients.lister import IndexedNames, Lister
 from rules import promql
-from rules.causes.inventory import NEVER_LISTED, ListingStatus
+from rules.causes.candidates import NEVER_LISTED, ListingStatus
 from rules.errors import RulesError
 from rules.kinds import GroupResource, Kinds
 from rules.query import label_binding

@@ -9,7 +9,7 @@ from typing import Any
 
 from adapter.clients.value_index import Item
 from adapter.server.cluster.shared_index import SharedIndex
-from rules.shares import Key
+from rules.limits import Key
 
 STATUS = "gpu-metrics-adapter/status"
 """Annotation with what became of the rules."""

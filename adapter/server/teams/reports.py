@@ -15,7 +15,7 @@ from adapter import errors
 from adapter.background import Condition
 from adapter.clients.events import Event, EventWriter
 from adapter.clients.kubernetes import Kube
-from adapter.clients.rate_limit import Allowances
+from adapter.clients.limits import Allowances
 from adapter.server.series.generation import Generation
 from adapter.server.teams import config_maps, report
 from adapter.server.teams.config_maps import STATUS

@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 
 from adapter import errors, telemetry
 from adapter.background import Condition
-from adapter.clients.rate_limit import Allowances
+from adapter.clients.limits import Allowances
 from adapter.server.teams import config_maps
 from adapter.server.teams.config_maps import ConfigMapIndex, WatchedConfigMap
 from rules import admission, teams
@@ -26,10 +26,9 @@ from rules.admission import Admission, Size
 from rules.causes import missing
 from rules.errors import ConfigError
 from rules.findings import Finding, degraded, passes
-from rules.limits import Limits
+from rules.limits import Claim, Key, Limits
 from rules.quoting import shorten_middle
 from rules.ruleset import RuleSet
-from rules.shares import Claim, Key
 
 log = logging.getLogger(__name__)
 

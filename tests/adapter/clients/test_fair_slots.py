@@ -8,7 +8,7 @@ import random
 
 import pytest
 
-from adapter.clients.fair_slots import FairSlots
+from adapter.clients.limits import FairSlots
 from tests import virtual_time
 
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from adapter import errors
 from adapter.clients import kubeconfig, kubernetes
-from adapter.clients.held import Held
+from adapter.clients.limits import Held
 from adapter.clients.prometheus import Prometheus
 from adapter.server.apimachinery import encoding
 from tests import effort

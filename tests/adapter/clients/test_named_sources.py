@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from adapter import errors
-from adapter.clients import held, sources
-from adapter.clients.held import Held
+from adapter.clients import sources
+from adapter.clients.limits import Held
 from rules import ruleset
 from tests.adapter.clients.credentials import BASIC, EMPTY, PASSWORD, USER, kubeconfig, sent
 from tools.fakes import prometheus as fakes
@@ -86,7 +86,7 @@ async def test_a_kubeconfig_of_a_source_cannot_run_commands(tmp_path, user):
 async def test_a_source_leaves_the_other_sources_their_parts_of_the_limit_of_responses(
     fake, monkeypatch
 ):
-    monkeypatch.setattr(held, "MAX_HELD", 1 << 20)
+    monkeypatch.setattr("adapter.clients.limits.MAX_HELD", 1 << 20)
     behave = fakes.says(EMPTY[:-1] + " " * (17 << 10) + EMPTY[-1])
 
     async def respond(request, received):

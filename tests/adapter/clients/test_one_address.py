@@ -17,10 +17,9 @@ from aiohttp import abc, web
 
 from adapter import errors, settings
 from adapter.cli.doctor import backend as diagnosis
-from adapter.clients import one_address, sources
-from adapter.clients.one_address import OneAddress
+from adapter.clients import sources
 from adapter.clients.prometheus import Prometheus
-from adapter.clients.replicas import Replicas
+from adapter.clients.replicas import OneAddress, Replicas
 from rules.findings import Finding, State
 from tests.adapter.clients.credentials import EMPTY
 from tools.control_plane.daemon import free_ports
@@ -107,7 +106,7 @@ async def test_the_address_of_the_connection_that_is_established_is_kept(replica
         return await asyncio.Event().wait()
 
     monkeypatch.setattr(loop, "sock_connect", connect)
-    monkeypatch.setattr(one_address, "_HEAD_START", 0.01)
+    monkeypatch.setattr("adapter.clients.replicas._HEAD_START", 0.01)
     addresses = OneAddress(Names())
     async with aiohttp.ClientSession(connector=addresses.connector()) as session:
         await session.get(f"http://prometheus.test:{replicas[FIRST].port}")

@@ -19,7 +19,7 @@ import pytest
 from aiohttp import web
 
 from adapter import errors, telemetry
-from adapter.clients import circuit_breaker, held, prometheus
+from adapter.clients import circuit_breaker, limits, prometheus
 from adapter.clients.prometheus import Prometheus
 from adapter.clients.reachability import problem_of
 from rules.findings import State
@@ -624,7 +624,7 @@ async def test_oversized_series_response_is_aborted(serve, session, monkeypatch)
 
 
 async def test_series_are_not_kept_while_they_are_read(serve, session, monkeypatch):
-    monkeypatch.setattr(held, "MAX_HELD", 1 << 10)
+    monkeypatch.setattr(limits, "MAX_HELD", 1 << 10)
     elements = ",".join(f'{{"__name__":"a","pod":"{pod}"}}' for pod in range(10_000))
     fake = await serve(fakes.says(f'{{"status":"success","data":[{elements}]}}'))
 
@@ -635,7 +635,7 @@ async def test_series_are_not_kept_while_they_are_read(serve, session, monkeypat
 async def test_responses_that_together_exceed_the_budget_fail_and_the_others_go_on(
     serve, session, monkeypatch
 ):
-    monkeypatch.setattr(held, "MAX_HELD", 1 << 20)
+    monkeypatch.setattr(limits, "MAX_HELD", 1 << 20)
     body = vector(10_000)
     assert 1 << 19 < len(body) < 1 << 20
     arrived, finish = asyncio.Event(), asyncio.Event()
@@ -651,7 +651,7 @@ async def test_responses_that_together_exceed_the_budget_fail_and_the_others_go_
         await response.write(content[-1:])
         return response
 
-    every = held.Held()
+    every = limits.Held()
     client = Prometheus(session, (await serve(respond)).url, held=every)
     first = asyncio.create_task(client.query("first"))
     await arrived.wait()
@@ -660,7 +660,7 @@ async def test_responses_that_together_exceed_the_budget_fail_and_the_others_go_
     with pytest.raises(errors.TooLarge, match="all responses in flight together"):
         await client.query("second")
 
-    monkeypatch.setattr(held, "MAX_HELD", len(body))
+    monkeypatch.setattr(limits, "MAX_HELD", len(body))
     body = vector(100)
     assert len((await client.query("small")).samples) == 100
 

@@ -6,7 +6,7 @@ import pytest
 
 from adapter import errors, settings
 from adapter.clients import kubernetes as kube
-from adapter.clients import proxies, sources
+from adapter.clients import sources, transport
 from tools.fakes import kubernetes
 
 
@@ -40,17 +40,17 @@ def test_proxy_is_chosen_from_the_environment(environment, url, expected):
     environment.setenv("https_proxy", "http://user:word@secure:3128")
     environment.setenv("NO_PROXY", "10.96.0.0/16, fd00::/8,192.0.2.7,.corp.example")
 
-    assert proxies.proxy_for(url) == expected
+    assert transport.proxy_for(url) == expected
 
 
 @pytest.mark.parametrize("excepted", ["*", "prometheus.monitoring"])
 def test_no_proxy_variable_or_an_exception_means_no_proxy(environment, excepted):
-    assert proxies.proxy_for("http://prometheus.monitoring") is None
+    assert transport.proxy_for("http://prometheus.monitoring") is None
 
     environment.setenv("HTTP_PROXY", "http://plain:3128")
     environment.setenv("NO_PROXY", excepted)
 
-    assert proxies.proxy_for("http://prometheus.monitoring") is None
+    assert transport.proxy_for("http://prometheus.monitoring") is None
 
 
 def replace_server(kubeconfig, url):

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from adapter import errors
-from adapter.clients import rate_limit
+from adapter.clients import limits
 from tools.waiting import Clock
 
 
@@ -22,7 +22,7 @@ class Sleeping(Clock):
 
 async def test_burst_passes_at_once_and_the_rest_at_the_rate():
     clock = Sleeping()
-    bucket = rate_limit.TokenBucket(5.0, 2, clock=clock, sleep=clock.sleep)
+    bucket = limits.TokenBucket(5.0, 2, clock=clock, sleep=clock.sleep)
 
     for _ in range(4):
         await bucket.take(30.0)
@@ -34,7 +34,7 @@ async def test_burst_passes_at_once_and_the_rest_at_the_rate():
 
 async def test_unused_tokens_accumulate_up_to_the_burst():
     clock = Sleeping()
-    bucket = rate_limit.TokenBucket(5.0, 2, clock=clock, sleep=clock.sleep)
+    bucket = limits.TokenBucket(5.0, 2, clock=clock, sleep=clock.sleep)
     clock.now += 3600.0
 
     for _ in range(3):
@@ -45,7 +45,7 @@ async def test_unused_tokens_accumulate_up_to_the_burst():
 
 async def test_wait_beyond_the_timeout_fails_at_once():
     clock = Sleeping()
-    bucket = rate_limit.TokenBucket(0.1, 1, flags="--client-qps", clock=clock, sleep=clock.sleep)
+    bucket = limits.TokenBucket(0.1, 1, flags="--client-qps", clock=clock, sleep=clock.sleep)
     await bucket.take(5.0)
 
     with pytest.raises(errors.TimedOut, match="may be sent in 10 s; raise --client-qps"):
@@ -57,7 +57,7 @@ async def test_wait_beyond_the_timeout_fails_at_once():
 
 async def test_a_cancelled_wait_returns_its_token():
     clock = Sleeping()
-    bucket = rate_limit.TokenBucket(1.0, 1, clock=clock)
+    bucket = limits.TokenBucket(1.0, 1, clock=clock)
     await bucket.take(5.0)
     for _ in range(20):
         waiting = asyncio.create_task(bucket.take(5.0))
@@ -71,7 +71,7 @@ async def test_a_cancelled_wait_returns_its_token():
 
 
 async def test_a_limit_without_flags_gives_no_advice():
-    bucket = rate_limit.TokenBucket(0.1, 1)
+    bucket = limits.TokenBucket(0.1, 1)
     await bucket.take(5.0)
 
     with pytest.raises(errors.TimedOut, match=r"in 10 s$"):
@@ -80,7 +80,7 @@ async def test_a_limit_without_flags_gives_no_advice():
 
 def test_what_one_key_uses_is_not_taken_from_another():
     clock = Clock(100.0)
-    allowances = rate_limit.Allowances(2, 10.0, clock=clock)
+    allowances = limits.Allowances(2, 10.0, clock=clock)
 
     assert [allowances.take("a") for _ in range(3)] == [True, True, False]
     assert allowances.take("b")
@@ -92,7 +92,7 @@ def test_what_one_key_uses_is_not_taken_from_another():
 
 def test_allowances_are_kept_only_while_they_are_used():
     clock = Clock(100.0)
-    allowances = rate_limit.Allowances(2, 10.0, clock=clock)
+    allowances = limits.Allowances(2, 10.0, clock=clock)
     for number in range(100):
         allowances.take(number)
         clock.now += 11.0

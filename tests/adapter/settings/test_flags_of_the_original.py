@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from adapter import settings
-from adapter.settings.ignored import IGNORED
 from adapter.settings.serving import CertKeyPair
-from adapter.settings.settings import GROUPS
+from adapter.settings.settings import GROUPS, IGNORED
 from tools import docs
 
 # Flag, a value that is not the default, and the setting with the value it must then have. Without

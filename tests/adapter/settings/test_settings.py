@@ -10,10 +10,8 @@ import pytest
 
 from adapter import settings
 from adapter.settings import ciphers, serving
-from adapter.settings.flag import Flag, FlagGroup, flags
-from adapter.settings.flag_types import comma_separated
-from adapter.settings.ignored import IGNORED
-from adapter.settings.settings import GROUPS
+from adapter.settings.flag import Flag, FlagGroup, comma_separated, flags
+from adapter.settings.settings import GROUPS, IGNORED
 from tools import docs
 
 RULES = ("--config", "rules.yaml")

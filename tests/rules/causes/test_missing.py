@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from rules.causes import missing
-from rules.causes.inventory import ListingStatus
+from rules.causes.candidates import ListingStatus
 from rules.causes.reasons import Reason
 from rules.errors import PlanError
 from rules.findings import State

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rules import presets, ruleset
-from rules.exporters import gauges
+from rules.exporters import metric_types
 
 SERVERS = sorted((Path(__file__).parents[2] / "fixtures/servers").glob("*.prom"))
 READ = {
@@ -27,7 +27,7 @@ DOUBTFUL = {
 def test_gauges_of_model_servers_that_presets_read_are_known(file: Path) -> None:
     types = dict(re.findall(r"^# TYPE (\S+) (\w+)$", file.read_text(), re.MULTILINE))
 
-    known = {name for name in types if gauges.is_gauge(name)}
+    known = {name for name in types if metric_types.is_gauge(name)}
 
     assert known <= {name for name, kind in types.items() if kind == "gauge"}
     read = {name for name, kind in types.items() if kind == "gauge"} & READ

@@ -22,7 +22,7 @@ from adapter.server.cluster.object_index import Object
 from adapter.server.evaluation.evaluation import Evaluation
 from adapter.server.series.generation import Generation
 from rules.causes import missing
-from rules.causes.inventory import Inventory
+from rules.causes.candidates import Inventory
 from rules.findings import Finding
 from rules.kinds import GroupResource, Kinds
 from rules.query.catalog import Catalog

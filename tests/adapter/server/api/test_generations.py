@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry
 from adapter import errors, telemetry
 from adapter.clients.prometheus_result import QueryResult, Reduce
 from adapter.server.api.groups.backend import Backend, Questions
-from adapter.server.auth.caller import EVERYBODY, Caller
+from adapter.server.auth.user import EVERYBODY, Caller
 from adapter.server.causes.collector import CauseCollector
 from adapter.server.causes.evidence import Probes
 from adapter.server.evaluation.evaluation import Evaluation

@@ -10,7 +10,7 @@ import pytest
 
 from adapter import errors
 from adapter.server.apimachinery import encoding
-from adapter.server.auth.caller import EVERYBODY
+from adapter.server.auth.user import EVERYBODY
 from adapter.server.http import listening
 from rules.kinds import PODS, Kinds
 from rules.query.aggregate import Value

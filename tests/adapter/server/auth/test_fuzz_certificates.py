@@ -21,11 +21,10 @@ from adapter.server.apimachinery import middleware, responses
 from adapter.server.auth.authentication import Authenticator
 from adapter.server.auth.authorization import Authorizer
 from adapter.server.auth.filters import Guard
-from adapter.server.auth.peer import Peer
+from adapter.server.auth.peer import Peer, certificate_user
 from adapter.server.auth.tokens import TokenReviews
 from adapter.server.auth.trust import Trust
 from adapter.server.auth.user import User
-from adapter.server.auth.x509 import certificate_user
 from adapter.server.http.server import Listener
 from adapter.server.tls.context import ReloadingContext
 from certs.bundle import Bundle, CertificateError

@@ -9,8 +9,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from adapter import errors
+from adapter.server.auth.peer import certificate_user, common_name
 from adapter.server.auth.user import User
-from adapter.server.auth.x509 import certificate_user, common_name
 from tools.certificates import DAY, NOW
 
 CN, O, UID = (  # noqa: E741 - the usual abbreviations

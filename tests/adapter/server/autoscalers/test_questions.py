@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapter.clients import one_object
-from adapter.clients.one_object import Unreadable
+from adapter.clients import collection
+from adapter.clients.collection import Unreadable
 from adapter.clients.value_index import Item
 from adapter.server.autoscalers import questions
 from adapter.server.autoscalers.questions import WatchedHpa
@@ -127,7 +127,7 @@ def test_whatever_stands_in_an_hpa_is_read_or_refused_alone(
     bad["metadata"] = {"namespace": "a", "name": "w", "uid": "1", "creationTimestamp": "2026"}
 
     for each in (data.draw(hostile(bad)), hpa(pods("util"), name="good")):
-        found = one_object.read(each, questions.parse)
+        found = collection.read(each, questions.parse)
         if isinstance(found, Unreadable):
             index.remove(found.namespace, found.name)
         else:

@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 from adapter import telemetry
 from adapter.clients.watch_cache import WatchCaches
 from adapter.server.cluster import contents
-from adapter.server.cluster.complete import CompleteObjects
+from adapter.server.cluster.contents import CompleteObjects
 from adapter.server.cluster.objects import ClusterObjects
 from rules.kinds import NAMESPACES, PODS, GroupResource
 from rules.selectors import selectors

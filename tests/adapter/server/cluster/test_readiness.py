@@ -13,7 +13,7 @@ from adapter import errors, telemetry
 from adapter.clients import watch_cache
 from adapter.clients.value_index import Item, ValueIndex
 from adapter.clients.watch_cache import WatchCaches
-from adapter.server.cluster import complete, contents
+from adapter.server.cluster import contents
 from rules.findings import State
 from rules.query.pod_age import too_young
 from tests.adapter.server.cluster.bed import objects_on
@@ -125,8 +125,8 @@ async def test_without_a_watch_the_namespace_is_listed_once_for_all_callers(bed,
 
 
 async def test_a_long_list_answers_requests_for_longer(bed, cluster, monkeypatch):
-    monkeypatch.setattr(complete, "_LISTED_TTL", 0.0)
-    monkeypatch.setattr(complete, "_TTL_PER_OBJECT", 30.0)
+    monkeypatch.setattr(contents, "_LISTED_TTL", 0.0)
+    monkeypatch.setattr(contents, "_TTL_PER_OBJECT", 30.0)
     cluster.fail("/api/v1/pods", status=403, times=1000)
 
     for _ in range(2):
@@ -143,7 +143,7 @@ def test_a_list_is_kept_in_proportion_to_its_length(pods, seconds):
     for number in range(pods):
         index.put(Item("team", str(number), 0.0))
 
-    assert complete._listed_ttl(("pods", "team"), index) == seconds
+    assert contents._listed_ttl(("pods", "team"), index) == seconds
 
 
 async def test_a_failed_list_is_an_error_and_no_pod_counts_as_ready(bed, cluster):

@@ -20,9 +20,9 @@ from adapter.clients.value_index import Item
 from adapter.clients.watch_cache import WatchCaches, WatchContent
 from adapter.server.cluster import shared_index
 from adapter.server.cluster.shared_index import SharedIndex
-from rules import shares
+from rules import limits
 from rules.kinds import Kinds
-from rules.shares import Claim
+from rules.limits import Claim
 from tools.fakes import kubernetes
 from tools.waiting import running, until
 
@@ -120,7 +120,7 @@ def test_the_same_objects_are_admitted_in_whatever_order_they_came(
         Claim(namespace=each.namespace, name=each.name, created=each.created, size=each.size)
         for each in items
     ]
-    expected = shares.admit(claims, own=TOTAL, total=TOTAL).keys
+    expected = limits.admit(claims, own=TOTAL, total=TOTAL).keys
 
     order.shuffle(items)
 

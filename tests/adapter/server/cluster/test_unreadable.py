@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapter import errors
-from adapter.clients import one_object
-from adapter.clients.one_object import Unreadable
+from adapter.clients import collection
+from adapter.clients.collection import Unreadable
 from adapter.server.cluster import contents
 from adapter.server.cluster.object_index import ObjectIndex
 from rules import limits
@@ -142,7 +142,7 @@ def test_whatever_stands_in_an_object_is_read_or_refused_alone(content, document
     good = {**document, "metadata": {**document["metadata"], "name": "good"}}
 
     for each in (data.draw(hostile(document)), good):
-        found = one_object.read(each, content.parse)
+        found = collection.read(each, content.parse)
         if isinstance(found, Unreadable):
             assert (found.namespace, found.name) == ("a", document["metadata"]["name"])
             index.remove(found.namespace, found.name)

@@ -14,7 +14,7 @@ from adapter.clients import watch_cache
 from adapter.clients.kubernetes import Kube
 from adapter.clients.watch_cache import WatchCaches
 from adapter.server.cluster import contents
-from adapter.server.cluster.complete import CompleteObjects
+from adapter.server.cluster.contents import CompleteObjects
 from rules.kinds import PODS, Kinds
 from rules.selectors import selectors
 from tests.adapter.server.cluster.bed import objects_on

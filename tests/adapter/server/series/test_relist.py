@@ -18,7 +18,7 @@ import pytest
 from adapter import telemetry
 from adapter.server.series.relist import Relist
 from rules import ruleset
-from rules.causes.inventory import ListingStatus
+from rules.causes.candidates import ListingStatus
 from rules.kinds import PODS, Kinds
 from rules.query import catalog, label_binding
 from tests import world

@@ -16,8 +16,7 @@ from adapter.server.teams.config_maps import ConfigMapIndex, WatchedConfigMap
 from adapter.server.teams.rules import TeamRules
 from rules import findings, limits, teams
 from rules.causes.reasons import Reason
-from rules.limits import Limits
-from rules.shares import Key
+from rules.limits import Key, Limits
 from rules.teams import ConfigMap
 
 RULE = """\

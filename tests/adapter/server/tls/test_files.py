@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from adapter.server.tls import context, files
+from adapter.server.tls import context
 from adapter.settings import serving
 from certs.bundle import Bundle, CertificateError
 from certs.issue import issue_temporary
@@ -76,7 +76,9 @@ def test_malformed_sni_flag_is_refused_with_the_messages_of_kubernetes(text, mes
 
 def test_only_changed_files_are_served_again(tmp_path, tls):
     named = write(tmp_path / "sni", NAMED, "a.test")
-    watcher = files.CertificateWatcher(tls, files.watch(write(tmp_path / "main", FIRST)), [named])
+    watcher = context.CertificateWatcher(
+        tls, context.watch(write(tmp_path / "main", FIRST)), [named]
+    )
 
     watcher.poll()
     assert (tls.served, tls.named) == ([], [[(NAMED.leaf, ("a.test",))]])
@@ -92,7 +94,7 @@ def test_only_changed_files_are_served_again(tmp_path, tls):
 
 def test_half_replaced_pair_is_logged_once_and_served_when_it_is_complete(tmp_path, tls, caplog):
     pair = write(tmp_path, FIRST)
-    watcher = files.CertificateWatcher(tls, files.watch(pair))
+    watcher = context.CertificateWatcher(tls, context.watch(pair))
 
     pair.certificate.write_bytes(SECOND.chain_pem)
     for _ in range(2):
@@ -109,7 +111,7 @@ def test_half_replaced_pair_is_logged_once_and_served_when_it_is_complete(tmp_pa
 
 def test_bad_pair_does_not_stop_the_others_from_being_reloaded(tmp_path, tls, caplog):
     bad, good = write(tmp_path / "bad", FIRST), write(tmp_path / "good", FIRST)
-    watcher = files.CertificateWatcher(tls, None, [bad, good])
+    watcher = context.CertificateWatcher(tls, None, [bad, good])
 
     bad.key.unlink()
     write(tmp_path / "good", NAMED)
@@ -124,11 +126,11 @@ def test_unusable_pair_prevents_the_start(tmp_path, tls):
     missing = serving.CertKeyPair(certificate=tmp_path / "none.crt", key=tmp_path / "none.key")
 
     with pytest.raises(CertificateError, match=r"none\.crt cannot be read"):
-        files.CertificateWatcher(tls, files.watch(write(tmp_path, FIRST)), [missing])
+        context.CertificateWatcher(tls, context.watch(write(tmp_path, FIRST)), [missing])
 
 
 def test_certificate_that_openssl_refuses_changes_nothing(tmp_path, tls, caplog):
-    watcher = files.CertificateWatcher(tls, files.watch(write(tmp_path, FIRST)))
+    watcher = context.CertificateWatcher(tls, context.watch(write(tmp_path, FIRST)))
     mismatched = Bundle(chain=SECOND.chain, key=FIRST.key)
     tls.serve = lambda _: context.context(mismatched)
 
@@ -148,7 +150,7 @@ async def test_run_polls_every_second(tmp_path, tls, caplog):
         await polls.get()
 
     pair = write(tmp_path, FIRST)
-    watcher = files.CertificateWatcher(tls, files.watch(pair), sleep=sleep)
+    watcher = context.CertificateWatcher(tls, context.watch(pair), sleep=sleep)
     running = asyncio.create_task(watcher.run())
     await polled.get()
 
