@@ -10,7 +10,6 @@ import datetime as dt
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from adapter import errors
@@ -24,22 +23,6 @@ COMPONENT = "gpu-metrics-adapter"
 _MAX_MESSAGE = 1000
 """Characters; the API server accepts 1024."""
 _EXISTS, _FORBIDDEN, _GONE = 409, 403, 404
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
-    """An Event, written for the first time."""
-
-    name: str
-    api_version: str
-    """Of the object that it is about; so are the next four."""
-    kind: str
-    namespace: str
-    object_name: str
-    uid: str
-    reason: str
-    message: str
-    warning: bool
 
 
 class EventWriter:
@@ -61,30 +44,26 @@ class EventWriter:
             raise
         return document
 
-    async def create(self, event: Event) -> None:
-        """Write an Event. Raises BackendError."""
+    async def create(
+        self, name: str, about: Mapping[str, str], *, reason: str, message: str, warning: bool
+    ) -> None:
+        """Write an Event for the first time; `about` refers to an object. Raises BackendError."""
         now = self._now()
         document = {
             "apiVersion": "v1",
             "kind": "Event",
-            "metadata": {"name": event.name, "namespace": event.namespace},
-            "involvedObject": {
-                "apiVersion": event.api_version,
-                "kind": event.kind,
-                "namespace": event.namespace,
-                "name": event.object_name,
-                "uid": event.uid,
-            },
-            "reason": event.reason,
-            "message": shorten_middle(event.message, _MAX_MESSAGE),
-            "type": "Warning" if event.warning else "Normal",
+            "metadata": {"name": name, "namespace": about["namespace"]},
+            "involvedObject": about,
+            "reason": reason,
+            "message": shorten_middle(message, _MAX_MESSAGE),
+            "type": "Warning" if warning else "Normal",
             "source": {"component": COMPONENT},
             "reportingComponent": COMPONENT,
             "firstTimestamp": now,
             "lastTimestamp": now,
             "count": 1,
         }
-        await self._kube.post(_path(event.namespace), document)
+        await self._kube.post(_path(about["namespace"]), document)
 
     async def repeat(self, present: Mapping[str, Any], message: str) -> None:
         """Count an Event that exists once more, as client-go does. Raises BackendError."""

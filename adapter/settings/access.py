@@ -27,15 +27,12 @@ class AuthenticationSettings(FlagGroup):
         "How long the result of a TokenReview is cached.",
         default="10s",
     )
-    skip_lookup: bool = flag(
-        "authentication-skip-lookup", SWITCH, f"Do not read {_CONFIG_MAP}.", default="false"
-    )
+    skip_lookup: bool = flag("authentication-skip-lookup", SWITCH, f"Do not read {_CONFIG_MAP}.")
     tolerate_lookup_failure: bool = flag(
         "authentication-tolerate-lookup-failure",
         SWITCH,
         f"Start even if {_CONFIG_MAP} cannot be read. Until it can be, requests through the API "
         "server may count as anonymous.",
-        default="false",
     )
     client_ca_file: str | None = flag(
         "client-ca-file",

@@ -36,6 +36,8 @@ class FlagType(Generic[T]):
     """All values, for completion; empty if they cannot be listed."""
     redact: Callable[[str], str] = str
     """Function that removes secrets from the text, for an error message."""
+    default: str = ""
+    """Default of the flags of this type that declare none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +77,7 @@ def flag(
     name: str, flag_type: FlagType[T], description: str, *, default: str = "", shorthand: str = ""
 ) -> T:
     """Declare a dataclass field that one flag sets."""
+    default = default or flag_type.default
     return flags(
         Flag(name=name, type=flag_type, help=description, default=default, shorthand=shorthand)
     )
@@ -130,7 +133,7 @@ def _period(text: str) -> float:
 
 STRING = FlagType(name="string", parse=str)
 FILE: FlagType[str | None] = FlagType(name="file", parse=lambda text: text or None)
-SWITCH = FlagType(name="", parse=_switch)
+SWITCH = FlagType(name="", parse=_switch, default="false")
 NUMBER = FlagType(name="number", parse=_number)
 LABEL_SELECTOR = FlagType(name="selector", parse=_label_selector)
 PERIOD = FlagType(name="duration", parse=_period)

@@ -76,7 +76,6 @@ class RulesSettings(FlagGroup):
         SWITCH,
         "Write what became of the rules of --team-rules-selector to each ConfigMap, as an "
         "annotation. The adapter then needs the right to patch ConfigMaps.",
-        default="false",
     )
 
     def problems(self) -> Iterator[Finding]:

@@ -145,7 +145,6 @@ class ServingSettings(FlagGroup):
         "permit-port-sharing",
         SWITCH,
         "Listen with SO_REUSEPORT, so that another process can listen on the same port.",
-        default="false",
     )
     causes_in_messages: bool = flag(
         "causes-in-messages",

@@ -64,5 +64,4 @@ class ValuesSettings(FlagGroup):
         "Serve values that lack what Prometheus says that its response lacks, as while a storage "
         "node is down. Without it, requests for them fail, except those for the metrics of all "
         "selected pods. A rule may set its own `allowPartialResponse`.",
-        default="false",
     )

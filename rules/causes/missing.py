@@ -14,7 +14,7 @@ from rules.causes import candidates, suggestions, wording
 from rules.causes.candidates import Inventory
 from rules.causes.reasons import Reason
 from rules.causes.wording import printable
-from rules.errors import AmbiguousSampleError, PlanError
+from rules.errors import PlanError
 from rules.exporters import generations
 from rules.exporters.generations import ExporterGeneration
 from rules.findings import Finding, State
@@ -317,11 +317,6 @@ def _correct(key: str, refusal: str) -> str:
         f"Correct `{key}`: this Prometheus may be too old for {function[1]}. "
         f"Upgrade it, or replace the function{instead}"
     )
-
-
-def several_samples(error: AmbiguousSampleError) -> Finding:
-    """Return the cause for an object with several samples under `aggregate: error`."""
-    return Finding(reason=Reason.SEVERAL_SAMPLES, fact=str(error))
 
 
 def long_query(where: str, length: int) -> Finding:

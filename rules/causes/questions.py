@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from rules import promql, syntax
 from rules.causes import ended, wording
 from rules.causes.ended import Results
+from rules.document.where import Where
 from rules.errors import PlanError, RulesError
 from rules.kinds import PODS, GroupResource
 from rules.query.catalog import Step
@@ -50,6 +51,11 @@ class ExaminedStep:
     def rule(self) -> CompiledRule:
         """The rule of the step."""
         return self.step.rule
+
+    @property
+    def where(self) -> Where:
+        """The place of the rule."""
+        return self.rule.config.where
 
 
 def questions(plan: Plan | ExternalPlan) -> tuple[ExaminedStep, ...]:

@@ -29,13 +29,13 @@ def unused_selector(question: ExaminedStep, metric_selector: str) -> Iterator[st
     if metric_selector and not question.rule.selects:
         yield (
             f"the selector {wording.code(metric_selector)} has no effect, because metricsQuery of "
-            f"{question.rule.config.where} does not use <<.LabelMatchers>>. {wording.MATCHED}"
+            f"{question.where} does not use <<.LabelMatchers>>. {wording.MATCHED}"
         )
 
 
 def notes(question: ExaminedStep, results: Results, now: float) -> Iterator[str]:
     """Yield what is remarkable about an answer with values; `results` are those of `of_values`."""
-    where = question.rule.config.where
+    where = question.where
     rated = itertools.chain.from_iterable(
         map(metric_types.rated, questions.nodes(question.query)[:1])
     )
@@ -96,8 +96,7 @@ def _adds_series(query: str) -> bool:
 def conclude(question: ExaminedStep, results: Results, now: float) -> Finding:
     """Return the most specific cause that the results prove; `now` is in Unix seconds."""
     if not {"answer", "here", "every"} <= results.keys():
-        return _cause(
-            question,
+        return question.where.finding(
             Reason.NO_SAMPLE,
             f"its query returned no sample{_for(question)}",
             f"Prometheus did not answer the queries for the cause: run "
@@ -129,8 +128,7 @@ def _of_age(question: ExaminedStep, results: Results, now: float) -> Finding | N
     if newest and now - newest[0].value <= limit:
         return None
     found = wording.age(newest[0].value, now) if newest else "more than 1h"
-    return _cause(
-        question,
+    return question.where.finding(
         Reason.SAMPLE_TOO_OLD,
         f"the newest sample of {wording.printable(question.step.series)}{_for(question)} is "
         f"{found} old, which is beyond `maxSampleAge` ({limit:g} s)",
@@ -144,8 +142,7 @@ def _of_histograms(question: ExaminedStep, results: Results) -> Finding | None:
         return None
     # Without a rate, a quantile is one since the start of the process.
     inner = "..." if re.search(r"\b(rate|increase)\b", question.query) else "rate(...[5m])"
-    return _cause(
-        question,
+    return question.where.finding(
         Reason.NO_SAMPLE,
         f"its query returned {counted(count, 'native histogram')}{_for(question)}, and a metric is "
         "a number",
@@ -161,8 +158,7 @@ def _of_answer(question: ExaminedStep, results: Results) -> Finding | None:
     if answer and label and not any(each.labels.get(label) for each in answer):
         present = sorted({name for each in answer for name in each.labels})
         found = f"only {wording.labels(present)}" if present else "it has no labels"
-        return _cause(
-            question,
+        return question.where.finding(
             Reason.LABEL_DROPPED,
             f"the result of its query has no label {label} ({found})",
             "Aggregate by (<<.GroupBy>>) in `metricsQuery`; the query was "
@@ -173,8 +169,7 @@ def _of_answer(question: ExaminedStep, results: Results) -> Finding | None:
         return of_series
     if values:
         no_values = f"{values[0]} is not a value" if len(values) == 1 else "these are not values"
-        return _cause(
-            question,
+        return question.where.finding(
             Reason.NOT_FINITE,
             f"its query returned {' and '.join(values)}{_for(question)}, and {no_values}",
             "Correct the query (does it divide by 0?), or set `onNaN: zero` in the rule",
@@ -187,8 +182,7 @@ def _of_answer(question: ExaminedStep, results: Results) -> Finding | None:
             return near
         if not questions.number(results, "here"):
             return None  # the query has the others only because there is no more
-        return _cause(
-            question,
+        return question.where.finding(
             Reason.NO_SAMPLE,
             f"the label {label} of the result of its query is {wording.names(others)}, and none is"
             f"{_for(question)}",
@@ -196,7 +190,7 @@ def _of_answer(question: ExaminedStep, results: Results) -> Finding | None:
             f"{wording.code(question.query)}",
         )
     fact = "its query had no result, and has one now"
-    return _cause(question, Reason.NO_SAMPLE, fact, "Retry")
+    return question.where.finding(Reason.NO_SAMPLE, fact, "Retry")
 
 
 _DEVICES = {"tpu": "TPU", "npu": "NPU", "neuron": "Neuron core", "habanalabs": "Gaudi card"}
@@ -212,8 +206,7 @@ def _near(question: ExaminedStep, values: Sequence[str]) -> Finding | None:
         pattern = re.compile(rf"(?<![a-z0-9-]){re.escape(name)}(?![a-z0-9-])", re.IGNORECASE)
         for value in values:
             if value not in question.names and pattern.search(value):
-                return _cause(
-                    question,
+                return question.where.finding(
                     Reason.LABEL_DIFFERS,
                     f"the label {label} is {wording.printable(value)}, which is not exactly the "
                     f"name {wording.printable(name)}",
@@ -229,8 +222,7 @@ def _of_query(question: ExaminedStep, results: Results, now: float) -> Finding |
     if of_series := _of_not_finite(question, results):
         return of_series
     why, cure = empty_results.why_empty(question, question.query, results, now)
-    return _cause(
-        question,
+    return question.where.finding(
         Reason.NO_SAMPLE,
         f"{wording.printable(question.step.series)} has {count} series{_for(question)}, but {why}",
         ". ".join(filter(None, (cure, f"The query was {wording.code(question.query)}"))),
@@ -242,8 +234,7 @@ def _of_not_finite(question: ExaminedStep, results: Results) -> Finding | None:
     count = questions.number(results, "here")
     if not count or questions.number(results, "not finite") != count:
         return None
-    return _cause(
-        question,
+    return question.where.finding(
         Reason.NOT_FINITE,
         f"{wording.printable(question.step.series)}{_for(question)} is NaN or Inf in Prometheus "
         f"({count} series), which is not a value",
@@ -260,7 +251,9 @@ def _of_renamed(question: ExaminedStep, results: Results) -> Finding | None:
         for each in results.get("elsewhere", ())
         if each.labels.get(renamed) == question.namespace
     ]
-    return _cause(question, Reason.OTHER_NAMESPACE, *_elsewhere(question, own)) if own else None
+    if not own:
+        return None
+    return question.where.finding(Reason.OTHER_NAMESPACE, *_elsewhere(question, own))
 
 
 def _of_relabelled(question: ExaminedStep, results: Results) -> Finding | None:
@@ -281,8 +274,7 @@ def _of_relabelled(question: ExaminedStep, results: Results) -> Finding | None:
     if label == questions.renamed_label(expected):
         own = "the exporter's own pod" if _is_of_gpus(question) else "that of the scrape target"
         reason = Reason.EXPORTER_ONLY if _is_of_gpus(question) else Reason.LABELS_MISSING
-        return _cause(
-            question,
+        return question.where.finding(
             reason,
             f"the label {expected} of {wording.printable(question.step.series)} is {own}, and "
             f"{label} names the requested objects",
@@ -290,8 +282,7 @@ def _of_relabelled(question: ExaminedStep, results: Results) -> Finding | None:
             "scrape with `honorLabels: true`",
             lasting=True,
         )
-    return _cause(
-        question,
+    return question.where.finding(
         Reason.LABELS_MISSING,
         f"{wording.printable(question.step.series)} names the objects in the label {label} now; "
         f"these series have no label {expected}",
@@ -316,16 +307,15 @@ def _of_places(question: ExaminedStep, results: Results) -> Finding | None:
     series = wording.printable(question.step.series)
     binding = question.step.binding
     if elsewhere := results.get("elsewhere"):
-        return _cause(question, Reason.OTHER_NAMESPACE, *_elsewhere(question, elsewhere))
+        return question.where.finding(Reason.OTHER_NAMESPACE, *_elsewhere(question, elsewhere))
     own_only = questions.number(results, "named") and not questions.number(results, "foreign")
     if not own_only or "foreign" not in results or not _is_of_gpus(question):
         return None
     if mapped := questions.number(results, "mapped"):
         fact = _none_is_for(question, mapped, questions.renamed_label(binding.resource))
         cause, cure = _unscraped(question, results)
-        return _cause(question, Reason.NOT_SCRAPED, fact, cure, cause=cause)
-    return _cause(
-        question,
+        return question.where.finding(Reason.NOT_SCRAPED, fact, cure, cause=cause)
+    return question.where.finding(
         Reason.EXPORTER_ONLY,
         f"the label {binding.resource} of {series} has only the exporter's own pods",
         f"If a pod uses a GPU now, let the exporter report it{_mapping(question)}",
@@ -370,8 +360,7 @@ def _of_time(question: ExaminedStep, results: Results, now: float) -> Finding | 
     places = wording.names(sorted({each.labels.get(label, "") for each in others}))
     renamed = any(questions.renamed_label(label) in each.labels for each in others)
     honor = " (`honorLabels: true`)" if renamed else ""
-    return _cause(
-        question,
+    return question.where.finding(
         Reason.NAMESPACE_CHANGED,
         f"{subject} ended, and objects of the same name have series with {label}={places}",
         f"If these are the same objects, correct the namespace label in the scrape config{honor}. "
@@ -387,8 +376,7 @@ def _of_objects(question: ExaminedStep, results: Results) -> Finding:
     if not every:
         if nothing := ended.of_nothing(question.rule, results):
             return nothing
-        return _cause(
-            question,
+        return question.where.finding(
             Reason.NO_SERIES,
             f"Prometheus has no series of {series} now",
             "Check that the exporter is scraped",
@@ -396,11 +384,10 @@ def _of_objects(question: ExaminedStep, results: Results) -> Finding:
     if not question.subject:
         place = f" with {question.step.binding.namespace}={question.namespace}"
         sentence = f"Prometheus has {every} series of {series}, but none{place}"
-        return _cause(question, Reason.NO_SAMPLE, sentence)
+        return question.where.finding(Reason.NO_SAMPLE, sentence)
     if excluded := results.get("excluded"):
         these = "this is the right one" if len(excluded) == 1 else "these are the right ones"
-        return _cause(
-            question,
+        return question.where.finding(
             Reason.NO_SAMPLE,
             f"{series} has {len(excluded)} series{_for(question)}, but not with the matchers of "
             f"{wording.code(question.rule.config.series_query)}{_differing(question, excluded)}",
@@ -417,7 +404,7 @@ def _of_objects(question: ExaminedStep, results: Results) -> Finding:
         cause, cure = "", "map the label that names the objects in `resources` of the rule"
         if _is_of_gpus(question):
             cause, cure = "no GPU is in use, or the exporter does not report the pods of GPUs", ""
-    return _cause(question, Reason.NOT_SCRAPED, fact, cure, cause=cause)
+    return question.where.finding(Reason.NOT_SCRAPED, fact, cure, cause=cause)
 
 
 def _differing(question: ExaminedStep, found: Sequence[Sample]) -> str:
@@ -586,15 +573,3 @@ def _are_siblings(one: str, other: str) -> bool:
 
 def _for(question: ExaminedStep) -> str:
     return f" for {question.subject}" if question.subject else ""
-
-
-def _cause(
-    question: ExaminedStep,
-    reason: Reason,
-    fact: str,
-    cure: str = "",
-    *,
-    cause: str = "",
-    lasting: bool = False,
-) -> Finding:
-    return question.rule.config.where.finding(reason, fact, cure, cause=cause, lasting=lasting)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import datetime as dt
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 from rules import quantity
@@ -166,15 +166,15 @@ class Pod:
 
     name: str
     phase: str
-    deleted: bool
+    deleted: bool = False
     ready: Literal["True", "False", "Unknown", ""]
     """Status of the condition Ready; empty if it is not set."""
-    ready_since: float
+    ready_since: float = 0.0
     """When that condition last changed, in Unix seconds."""
-    started: float | None
-    requests: Mapping[str, Mapping[str, int]]
+    started: float | None = None
+    requests: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """Container -> resource -> request in thousandths."""
-    pod_requests: Mapping[str, int]
+    pod_requests: Mapping[str, int] = field(default_factory=dict)
     """Requests of the whole pod, if `spec.resources` has some; empty if it has none."""
 
 

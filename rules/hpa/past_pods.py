@@ -197,16 +197,7 @@ class States:
 
 @functools.lru_cache(maxsize=100_000)
 def _pod(name: str, phase: str, deleted: bool, ready: bool) -> Pod:
-    return Pod(
-        name=name,
-        phase=phase,
-        deleted=deleted,
-        ready="True" if ready else "False",
-        ready_since=0.0,
-        started=None,
-        requests={},
-        pod_requests={},
-    )
+    return Pod(name=name, phase=phase, deleted=deleted, ready="True" if ready else "False")
 
 
 def _of(series: str, namespace: str, *matchers: str, pods: str = "") -> str:

@@ -12,7 +12,7 @@ import itertools
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from rules.errors import UnreadableError
 from rules.hpa import autoscaler, decision, judgement, proposal
@@ -397,13 +397,5 @@ def _pods(number: int, phase: str) -> list[Pod]:
 
 @functools.lru_cache(maxsize=2 * _MAX_REPLICAS)
 def _pod(index: int, phase: str) -> Pod:
-    return Pod(
-        name=f"{phase}-{index}",
-        phase=phase,
-        deleted=False,
-        ready="True" if phase == "Running" else "",
-        ready_since=0.0,
-        started=0.0,
-        requests={},
-        pod_requests={},
-    )
+    ready: Literal["True", ""] = "True" if phase == "Running" else ""
+    return Pod(name=f"{phase}-{index}", phase=phase, ready=ready, started=0.0)

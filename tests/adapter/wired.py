@@ -21,6 +21,7 @@ from adapter.server.apimachinery import request_info
 from adapter.server.apimachinery.heads import Head
 from adapter.server.auth import authentication, authorization, filters, tokens, trust
 from adapter.server.auth.in_flight import WaitingForReview
+from adapter.server.causes import collector
 from adapter.server.cluster.object_index import Object
 from adapter.server.evaluation.evaluation import Evaluated, Usages
 from adapter.server.http import server
@@ -219,11 +220,11 @@ class Probes:
         return ()
 
 
-class CauseCollector:
-    """Fake CauseCollector with one cause for everything; records the calls."""
+class CauseCollector(collector.CauseCollector):
+    """Fake CauseCollector with one cause for all metrics without a value; records the calls."""
 
     def __init__(self) -> None:
-        self.probes = Probes()
+        self.probes: Any = Probes()
         self.calls: list[object] = []
         self.causes_visible: list[tuple[str, tuple[Finding, ...]]] = []
 

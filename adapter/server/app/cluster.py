@@ -63,7 +63,7 @@ async def _connect(host: Host, present: Callable[[], RuleSet]) -> tuple[ClusterO
             f"{error}\nuse --lister-kubeconfig=FILE for another cluster, "
             "or --objects=FILE to run without one"
         ) from error
-    host.close_connection(kube.close)
+    host.connections.push_async_callback(kube.close)
     metrics = telemetry.WatchCacheMetrics(host.registry)
     caches = WatchCaches(kube, contents.OBJECTS, metrics=metrics)
     host.start("watch caches", caches.run())

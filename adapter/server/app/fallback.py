@@ -42,7 +42,7 @@ async def connect(host: Host, watched: Watches | None) -> ExternalMetrics | None
         )
     except errors.BackendError as error:
         raise errors.StartError(f"--external-fallback={server}: {error}") from error
-    host.close_connection(client.close)
+    host.connections.push_async_callback(client.close)
     fallback = ExternalMetrics(client, server, limits=settings.limited.limits)
     host.start("external fallback token", token.run())
     host.start("external fallback", fallback.run())

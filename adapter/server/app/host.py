@@ -6,8 +6,8 @@ A part registers here what the server must know of it. `server` lists the parts.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from typing import Any, Self, TypeVar
+from collections.abc import AsyncIterator
+from typing import Self, TypeVar
 
 from prometheus_client import CollectorRegistry
 
@@ -44,8 +44,12 @@ class Host:
         self.requests = telemetry.PrometheusRequestMetrics(self.registry)
         self.held = Held()
         """Shared by all clients of Prometheus, as are `requests`."""
-        self._connections = connections
-        self._serving = serving
+        self.connections = connections
+        """What tasks use; it is left after they have ended."""
+        self.serving = serving
+        """What is left before the tasks end, in the reverse order."""
+        self.start = background.start
+        """Runs a task until the server stops."""
 
     @classmethod
     @contextlib.asynccontextmanager
@@ -58,26 +62,6 @@ class Host:
         ):
             yield cls(settings, connections, background, serving)
 
-    def start(self, name: str, work: Coroutine[Any, Any, Any]) -> None:
-        """Run a task until the server stops."""
-        self.background.start(name, work)
-
     def check(self, name: str, run: health.Outcome, *, public: bool = True) -> None:
         """Add a check to /readyz; `public` as of `health.Check`."""
         self.checks.append(Check(name=name, run=run, public=public))
-
-    async def connect(self, connection: contextlib.AbstractAsyncContextManager[T]) -> T:
-        """Enter a connection that tasks use; it is left after they have ended."""
-        return await self._connections.enter_async_context(connection)
-
-    def close_connection(self, close: Callable[[], Awaitable[None]]) -> None:
-        """Call `close` after the tasks have ended."""
-        self._connections.push_async_callback(close)
-
-    def stop_serving(self, stop: Callable[[], Awaitable[None]]) -> None:
-        """Call `stop` before the tasks end, in the reverse order of the calls."""
-        self._serving.push_async_callback(stop)
-
-    async def enter_serving(self, context: contextlib.AbstractAsyncContextManager[T]) -> T:
-        """Enter a context that is left before the tasks end."""
-        return await self._serving.enter_async_context(context)

@@ -40,7 +40,7 @@ async def load(host: Host) -> tuple[Reload, dict[str, Prometheus]]:
     Raises ConfigError, and StartError if a client cannot be created.
     """
     settings = host.settings
-    prometheus = await host.connect(
+    prometheus = await host.connections.enter_async_context(
         sources.connect_prometheus(settings.prometheus, host.requests, held=host.held)
     )
     host.check("prometheus", prometheus.reachability.check)
@@ -53,7 +53,7 @@ async def load(host: Host) -> tuple[Reload, dict[str, Prometheus]]:
     if AUTO in given:
         await presets.detect(_DETECTION_TIMEOUT)
     rules = Reload(given, lambda: presets.names, meter=telemetry.ReloadMetrics(host.registry))
-    named = await host.connect(
+    named = await host.connections.enter_async_context(
         sources.connect_sources(rules.ruleset.sources, host.requests, held=host.held)
     )
     for name, client in named.items():

@@ -181,5 +181,5 @@ async def _connect(host: Host, kubeconfig: str | None) -> Kube:
         kube = await Kube.connect(kubeconfig, qps=_CONTROL_QPS, burst=_CONTROL_BURST)
     except errors.BackendError as error:
         raise errors.StartError(str(error)) from error
-    host.close_connection(kube.close)
+    host.connections.push_async_callback(kube.close)
     return kube

@@ -68,7 +68,7 @@ async def running(settings: Settings, bound: socket.socket | None = None) -> Asy
         closing = asyncio.Event()
         handler = _api(host, backend, discovery, outcomes, secured, closing)
         url = _listen(host, handler, secured.context, bound or binding.bind(settings.serving))
-        await host.enter_serving(_draining(closing, settings.serving.shutdown_delay))
+        await host.serving.enter_async_context(_draining(closing, settings.serving.shutdown_delay))
         secured.on_listening()
         log.info("serving on %s", url)
         gc.freeze()  # modules live as long as the process
@@ -139,5 +139,5 @@ def _listen(host: Host, handler: Serve, context: ssl.SSLContext, bound: socket.s
     serving = host.settings.serving
     listener = server.Listener(handler, serving.bind_address, serving.port, ssl_context=context)
     listener.start(bound)
-    host.stop_serving(listener.close)
+    host.serving.push_async_callback(listener.close)
     return listener.url

@@ -71,7 +71,7 @@ async def connect(
     connection = replace(
         settings.prometheus, timeout=min(QUERY_TIMEOUT, settings.prometheus.timeout)
     )
-    clients[SOURCE] = await host.connect(
+    clients[SOURCE] = await host.connections.enter_async_context(
         sources.connect_prometheus(connection, host.requests, name=SOURCE, held=host.held)
     )
     reading = kube.with_rate(qps=_READ_QPS, burst=_READ_BURST)

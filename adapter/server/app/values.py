@@ -56,7 +56,7 @@ class Values:
             allow_partial=settings.values.allow_partial_responses,
             timeout=max(each.query_seconds for each in clients.values()) + _RESERVE,
         )
-        host.stop_serving(self.evaluation.close)
+        host.serving.push_async_callback(self.evaluation.close)
         self.collector = CauseCollector(
             self.relist.labels,
             metrics=telemetry.CauseMetrics(host.registry),

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from adapter.clients.events import Event, EventWriter, last_written
+from adapter.clients.events import EventWriter, last_written
 from adapter.clients.kubernetes import Kube
 from adapter.server.autoscalers.questions import WatchedHpa
 
@@ -69,18 +69,20 @@ class Events:
             if present is not None:
                 await self._writer.repeat(present, change.message)
             elif other is not None or not change.resolved:  # else nobody was told that it was not
-                await self._writer.create(_event(change))
+                await self._create(change)
 
-
-def _event(change: Change) -> Event:
-    return Event(
-        name=change.name(resolved=change.resolved),
-        api_version="autoscaling/v2",
-        kind="HorizontalPodAutoscaler",
-        namespace=change.hpa.namespace,
-        object_name=change.hpa.name,
-        uid=change.hpa.uid,
-        reason=RESOLVABLE if change.resolved else UNRESOLVABLE,
-        message=change.message,
-        warning=not change.resolved,
-    )
+    async def _create(self, change: Change) -> None:
+        about = {
+            "apiVersion": "autoscaling/v2",
+            "kind": "HorizontalPodAutoscaler",
+            "namespace": change.hpa.namespace,
+            "name": change.hpa.name,
+            "uid": change.hpa.uid,
+        }
+        await self._writer.create(
+            change.name(resolved=change.resolved),
+            about,
+            reason=RESOLVABLE if change.resolved else UNRESOLVABLE,
+            message=change.message,
+            warning=not change.resolved,
+        )

@@ -16,20 +16,22 @@ from typing import NoReturn
 
 from adapter import bounds, errors, telemetry
 from adapter.cache import SingleFlight, SingleFlightCache
+from adapter.clients import own_rights, quirks, reachability
 from adapter.server.causes.evidence import Probes
 from adapter.server.causes.log import CauseLog
 from rules.causes import missing, suggestions
 from rules.causes.candidates import Inventory
 from rules.causes.reasons import Reason
 from rules.causes.wording import printable
-from rules.errors import RulesError
+from rules.errors import AmbiguousSampleError, RulesError
 from rules.findings import NOWHERE, Finding, State
 from rules.kinds import GroupResource
-from rules.query.plan import ExternalPlan, Plan
+from rules.query.plan import MAX_LENGTH, ExternalPlan, Plan
 from rules.ruleset import CompiledRule, RuleSet
 
 log = logging.getLogger(__name__)
 
+_FORBIDDEN = 403
 _CAUSES_TTL = 5.0
 _LABELS_TTL = 60.0
 _TIMEOUT = 2.0
@@ -111,6 +113,39 @@ class CauseCollector:
             self._metrics.answers.labels(causes[0].reason).inc()
         self._log.add(subject, causes, error)
 
+    def query_failed(
+        self, subject: str, plan: Plan | ExternalPlan, error: errors.BackendError
+    ) -> errors.ApiError:
+        """Log the cause for a query of `plan` that failed, and return the 500."""
+        rule, shown = _refused_step(plan, error.query)
+        cause = query_cause(rule, error, query=shown)
+        return self._failed(subject, "unable to fetch metrics", cause, error)
+
+    def list_failed(
+        self, subject: str, resource: GroupResource, error: errors.BackendError
+    ) -> errors.ApiError:
+        """Log the cause for a list that failed, and return the 500."""
+        cause = missing.failed_list(resource)
+        if isinstance(error, errors.Refused) and error.status == _FORBIDDEN:
+            right = own_rights.of_objects(resource)
+            cause = missing.missing_right(str(right), right.grant())
+        return self._failed(subject, "unable to list matching resources", cause, error)
+
+    def samples_failed(self, subject: str, error: AmbiguousSampleError) -> errors.ApiError:
+        """Log the cause for several samples of one object, and return the 500."""
+        cause = Finding(reason=Reason.SEVERAL_SAMPLES, fact=str(error))
+        return self._failed(subject, "unable to fetch metrics", cause)
+
+    def _failed(
+        self,
+        subject: str,
+        message: str,
+        cause: Finding,
+        error: errors.BackendError | None = None,
+    ) -> errors.ApiError:
+        self.log_causes(subject, [cause], error)
+        return errors.internal(message, [cause])
+
     async def run(self) -> NoReturn:
         """Log the end of causes until cancelled."""
         await self._log.run()
@@ -157,3 +192,36 @@ class CauseCollector:
         except (errors.BackendError, RulesError, TimeoutError) as error:
             log.info("cannot query the labels of series %s: %r", series, error)
             return frozenset()
+
+
+def query_cause(
+    rule: CompiledRule, error: errors.BackendError, *, query: str = "", key: str = "metricsQuery"
+) -> Finding:
+    """Return the cause for a query that failed; `query` is shown, `key` is its key in the rule."""
+    if isinstance(error, errors.Partial):
+        return missing.partial_response(str(rule.config.where))
+    too_long = quirks.is_too_long(error.status, error.refusal)
+    if too_long and error.query_length > MAX_LENGTH:
+        return missing.long_query(str(rule.config.where), error.query_length)
+    return missing.failed_query(
+        str(rule.config.where),
+        refusal=error.refusal,
+        problem=reachability.problem_of(error, rule.config.source),
+        query=query,
+        key=key,
+        too_large=isinstance(error, errors.TooLarge),
+    )
+
+
+def _refused_step(plan: Plan | ExternalPlan, refused: str) -> tuple[CompiledRule, str]:
+    """Return the rule whose query is `refused`, and that query; else the first rule and nothing.
+
+    A query that is shared with other requests may name objects that this caller may not see.
+    """
+    steps = (plan.step,) if isinstance(plan, ExternalPlan) else plan.steps
+    if refused:
+        queries = (plan.promql(),) if isinstance(plan, ExternalPlan) else plan.promql()
+        for step, query in zip(steps, queries, strict=True):
+            if query == refused:
+                return step.rule, query
+    return steps[0].rule, ""

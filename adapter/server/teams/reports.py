@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 from adapter import errors
 from adapter.background import Condition
-from adapter.clients.events import Event, EventWriter
+from adapter.clients.events import EventWriter
 from adapter.clients.kubernetes import Kube
 from adapter.clients.limits import Allowances
 from adapter.server.series.generation import Generation
@@ -151,18 +151,17 @@ class Reports:
             return True
         if not self._allowances.take((reason, namespace)):
             return False
-        event = Event(
-            name=f"{name}.{digest.hex()[:16]}",
-            api_version="v1",
-            kind="ConfigMap",
-            namespace=namespace,
-            object_name=name,
-            uid=watched.uid,
-            reason=reason,
-            message=each.status,
-            warning=True,
-        )
+        about = {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "namespace": namespace,
+            "name": name,
+            "uid": watched.uid,
+        }
         with self._events.reporting():
-            await self._events.create(event)
+            event = f"{name}.{digest.hex()[:16]}"
+            await self._events.create(
+                event, about, reason=reason, message=each.status, warning=True
+            )
         self._told[watched.uid] = digest
         return True

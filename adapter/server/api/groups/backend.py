@@ -16,7 +16,6 @@ from adapter.clients.external_metrics import ExternalMetrics
 from adapter.errors import BackendError
 from adapter.server.apimachinery.encoding import Document
 from adapter.server.apimachinery.request_info import RequestInfo
-from adapter.server.causes import failures
 from adapter.server.causes.collector import CauseCollector
 from adapter.server.cluster.object_index import Object
 from adapter.server.evaluation.evaluation import Evaluation
@@ -163,7 +162,7 @@ class Backend:
         try:
             return await listing
         except BackendError as error:
-            raise failures.of_list(self.collector, str(subject), resource, error) from error
+            raise self.collector.list_failed(str(subject), resource, error) from error
 
     async def why_missing(
         self, info: RequestInfo, metric: str, resource: GroupResource | None = None

@@ -18,7 +18,6 @@ from adapter.server.api.groups.group import Content, Resource
 from adapter.server.api.groups.question import ALL, NAMESPACE_METRICS, Question, Target, not_found
 from adapter.server.apimachinery import encoding, negotiation
 from adapter.server.apimachinery.request_info import RequestInfo
-from adapter.server.causes import failures
 from adapter.server.evaluation.evaluation import Evaluated
 from rules import metrics_apis, quantity
 from rules.causes import missing
@@ -157,9 +156,9 @@ async def evaluate(
     except PlanError as error:
         raise not_found(target, backend, [missing.no_query(error)]) from error
     except BackendError as error:
-        raise failures.of_query(backend.collector, str(target), query, error) from error
+        raise backend.collector.query_failed(str(target), query, error) from error
     except AmbiguousSampleError as error:
-        raise failures.of_samples(backend.collector, str(target), error) from error
+        raise backend.collector.samples_failed(str(target), error) from error
 
 
 async def content(

@@ -19,7 +19,6 @@ from adapter.server.api.groups.backend import Backend
 from adapter.server.api.groups.group import Content, Resource
 from adapter.server.apimachinery import encoding, negotiation
 from adapter.server.apimachinery.request_info import RequestInfo
-from adapter.server.causes import failures
 from adapter.server.evaluation.evaluation import Evaluated
 from rules import metrics_apis, quantity
 from rules.causes import missing
@@ -117,7 +116,7 @@ async def evaluate(
         backend.collector.log_causes(subject, [cause])
         raise errors.internal("unable to fetch metrics", [cause]) from error
     except BackendError as error:
-        raise failures.of_query(backend.collector, subject, query, error) from error
+        raise backend.collector.query_failed(subject, query, error) from error
 
 
 async def content(

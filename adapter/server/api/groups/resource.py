@@ -21,7 +21,7 @@ from adapter.server.apimachinery import negotiation
 from adapter.server.apimachinery.encoding import Document
 from adapter.server.apimachinery.negotiation import Transform
 from adapter.server.apimachinery.request_info import RequestInfo
-from adapter.server.causes import failures
+from adapter.server.causes import collector
 from adapter.server.cluster.object_index import Object
 from adapter.server.evaluation.evaluation import Usages
 from rules import metrics_apis
@@ -232,7 +232,7 @@ def _causes(plans: Sequence[Plan], found: Sequence[Usages]) -> tuple[Finding, ..
         elif isinstance(usages, BackendError):
             rule = plan.steps[0].rule
             key = rule.config.where.path.rpartition(".")[2]
-            causes.append(failures.query_cause(rule, usages, key=key))
+            causes.append(collector.query_cause(rule, usages, key=key))
         else:
             causes.append(missing.no_query(usages))
     return tuple(dict.fromkeys(causes))[:_MAX_CAUSES]

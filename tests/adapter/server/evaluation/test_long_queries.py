@@ -11,7 +11,7 @@ from aiohttp import web
 from adapter import errors
 from adapter.clients import prometheus as prometheus_module
 from adapter.clients.prometheus import Prometheus
-from adapter.server.causes import failures
+from adapter.server.causes import collector
 from adapter.server.evaluation.evaluation import Evaluation
 from rules.query.plan import Plan
 from tests.adapter.server.evaluation.support import entry_of, pods
@@ -130,7 +130,7 @@ async def test_a_long_query_that_cannot_be_shared_has_a_cause(limited, verb, lim
         await evaluation(verb).values(request)
 
     assert (proxy.line if verb == "GET" else proxy.query)[-1] > limit
-    cause = failures.query_cause(request.steps[0].rule, caught.value)
+    cause = collector.query_cause(request.steps[0].rule, caught.value)
     assert cause.reason == "QueryRefused"
     assert f"refused a query of {caught.value.query_length} bytes" in cause.sentence
     assert "-search.maxQueryLen" in cause.sentence
