@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from tools import manifests
 from tools.certificates import Holder
 from tools.control_plane import build, flags
 from tools.control_plane.client import Client
@@ -122,14 +123,12 @@ class ControlPlane:
 
         The aggregator then dials `localhost` at the port that the APIService names.
         """
-        self._apply("v1", "Namespace", "/api/v1/namespaces", namespace)
-        self._apply(
-            "v1",
-            "Service",
-            f"/api/v1/namespaces/{namespace}/services",
-            name,
-            {"type": "ExternalName", "externalName": "localhost"},
+        self.admin.apply(
+            f"/api/v1/namespaces/{namespace}", manifests.new("v1", "Namespace", namespace, "")
         )
+        spec = {"type": "ExternalName", "externalName": "localhost"}
+        service = manifests.new("v1", "Service", name, namespace, spec=spec)
+        self.admin.apply(f"/api/v1/namespaces/{namespace}/services/{name}", service)
 
     def api_service(
         self, name: str, *, service: str, namespace: str, port: int, ca: bytes | None = None
@@ -148,8 +147,8 @@ class ControlPlane:
         }
         if ca is not None:
             spec["caBundle"] = base64.b64encode(ca).decode()
-        path = "/apis/apiregistration.k8s.io/v1/apiservices"
-        self._apply("apiregistration.k8s.io/v1", "APIService", path, name, spec)
+        document = manifests.new("apiregistration.k8s.io/v1", "APIService", name, "", spec=spec)
+        self.admin.apply(f"/apis/apiregistration.k8s.io/v1/apiservices/{name}", document)
 
     def available(self, name: str) -> tuple[bool, str]:
         """Return whether an APIService is Available, and the message of that condition."""
@@ -165,12 +164,6 @@ class ControlPlane:
             wait_for(lambda: self.available(name)[0], f"{name} is Available", seconds=seconds)
         except TimeoutError as e:
             raise TimeoutError(f"{e}: {self.available(name)[1]}") from e
-
-    def _apply(
-        self, version: str, kind: str, path: str, name: str, spec: dict[str, Any] | None = None
-    ) -> None:
-        document = {"apiVersion": version, "kind": kind, "metadata": {"name": name}}
-        self.admin.apply(f"{path}/{name}", document | ({"spec": spec} if spec else {}))
 
 
 @contextlib.contextmanager

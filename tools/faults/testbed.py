@@ -167,7 +167,9 @@ class Testbed:
         for fault in faults:
             if fault.query:
                 self._seed(fault)
-        with self._scraped():
+        self._prometheus.put(*self._live)
+        # Each live series is scraped once a second.
+        with repeated(lambda: self._prometheus.put(*self._live), every=1):
             self._adapter.start()
             try:
                 for fault in faults:
@@ -260,13 +262,6 @@ class Testbed:
 
     def _apply(self, document: Mapping[str, Any]) -> None:
         self.plane.kubectl("apply", "-f", "-", text=json.dumps(document))
-
-    @contextlib.contextmanager
-    def _scraped(self) -> Iterator[None]:
-        """Write a sample of each live series every second."""
-        self._prometheus.put(*self._live)
-        with repeated(lambda: self._prometheus.put(*self._live), every=1):
-            yield
 
     @contextlib.contextmanager
     def _restarted(self) -> Iterator[None]:

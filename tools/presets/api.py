@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from fractions import Fraction
@@ -17,6 +17,7 @@ from adapter import settings
 from adapter.cli.local_prometheus.process import free_port
 from adapter.server.app import server as app
 from tools import quantity
+from tools.manifests import new
 from tools.waiting import until
 
 GROUP = "/apis/custom.metrics.k8s.io/v1beta1"
@@ -62,14 +63,12 @@ class Api:
 
 def manifests(pods: Iterable[str], nodes: Iterable[str] = ()) -> str:
     """Return a List of running pods (`namespace/name`, with the label `app`) and of nodes."""
-    items: list[Mapping[str, Any]] = [
-        {"apiVersion": "v1", "kind": "Node", "metadata": {"name": node}} for node in nodes
-    ]
+    items = [new("v1", "Node", node, "") for node in nodes]
     for pod in pods:
         namespace, name = pod.split("/")
         app_label = re.sub(r"-[0-9a-f]{8,10}-\w{5}$|-\d+$", "", name)
-        metadata = {"namespace": namespace, "name": name, "labels": {"app": app_label}}
-        items.append({"apiVersion": "v1", "kind": "Pod", "metadata": metadata})
+        items.append(new("v1", "Pod", name, namespace))
+        items[-1]["metadata"]["labels"] = {"app": app_label}
     return json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
 
 

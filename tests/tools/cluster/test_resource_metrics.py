@@ -5,11 +5,11 @@ The series are those of cAdvisor and node-exporter, written for the pods and nod
 
 from __future__ import annotations
 
-import threading
+import contextlib
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import pytest
 
@@ -20,6 +20,7 @@ from tools.cluster.cluster import Cluster
 from tools.cluster.server import RESOURCE_METRICS
 from tools.control_plane.plane import ControlPlane
 from tools.real.prometheus import wait_for
+from tools.waiting import repeated
 
 APP = "web"
 PATH = f"/apis/apiregistration.k8s.io/v1/apiservices/{RESOURCE_METRICS}"
@@ -55,7 +56,7 @@ spec:
 
 
 class Exporters:
-    """Writes the series of cAdvisor and node-exporter twice a second, until stopped."""
+    """Writes the series of cAdvisor and node-exporter."""
 
     def __init__(self, c: Cluster) -> None:
         self._cluster = c
@@ -63,22 +64,12 @@ class Exporters:
         """CPU that all pods use together, in equal parts."""
         self._seconds: dict[tuple[str, str], float] = {}
         self._last = time.time()
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="exporters", daemon=True)
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stopping.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        while not self._stopping.wait(0.5):
-            now = time.time()
-            self._cluster.prometheus.write(self._samples(now - self._last), at=now)
-            self._last = now
+    def write(self) -> None:
+        """Write a sample of each series."""
+        now = time.time()
+        self._cluster.prometheus.write(self._samples(now - self._last), at=now)
+        self._last = now
 
     def _samples(self, passed: float) -> Iterator[tuple[dict[str, str], float]]:
         pods = [
@@ -110,10 +101,12 @@ class Exporters:
 def test_kubectl_top_and_an_hpa_on_cpu_work_once_the_component_is_applied(
     control_plane: ControlPlane, tmp_path: Path
 ) -> None:
-    with (
-        cluster.running(control_plane, tmp_path, generation="alibaba", nodes=2) as c,
-        Exporters(c) as exporters,
-    ):
+    with contextlib.ExitStack() as stack:
+        c = stack.enter_context(
+            cluster.running(control_plane, tmp_path, generation="alibaba", nodes=2)
+        )
+        exporters = Exporters(c)
+        stack.enter_context(repeated(exporters.write, every=0.5))
         c.apply(MANIFEST)
         check_another_server_is_left_alone(c)
         with (

@@ -88,15 +88,10 @@ class Bed:
             kept = {each.rpartition(" ")[0] for each in lines}
             self.prometheus.end(*(f"{each} 1" for each in gone - kept))
             self._lines = lines
-        self._put()
+        self.put()
 
-    @contextlib.contextmanager
-    def scraped(self) -> Iterator[None]:
-        """Write a sample of each series every second, while Prometheus runs."""
-        with repeated(self._put, every=1):
-            yield
-
-    def _put(self) -> None:
+    def put(self) -> None:
+        """Write a sample of each series."""
         with self._lock:
             self.prometheus.put(*self._lines)
 
@@ -151,7 +146,7 @@ def bed(control_plane: ControlPlane, tmp_path: Path) -> Iterator[Bed]:
         text = json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
         bed = Bed(control_plane, tmp_path, running)
         bed.write(dict.fromkeys(FAULTS, GOOD))
-        stack.enter_context(bed.scraped())
+        stack.enter_context(repeated(bed.put, every=1))
         bed.adapter.start()
         stack.callback(bed.adapter.kill)
         control_plane.kubectl("apply", "-f", "-", text=text)
