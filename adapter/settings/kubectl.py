@@ -33,6 +33,33 @@ def namespace() -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NamespaceSettings(FlagGroup):
+    """Namespaces whose autoscalers are read."""
+
+    TITLE = "Namespaces"
+
+    names: tuple[str, ...] = flag(
+        "namespace",
+        repeated("string", str),
+        "Namespace whose autoscalers are read. Repeatable. Without it those of all namespaces, or "
+        "of that of the context if you may list no others.",
+        shorthand="n",
+    )
+    all: bool = flag(
+        "all-namespaces",
+        SWITCH,
+        "Read autoscalers of all namespaces, and of none if you may not list them.",
+        default="false",
+        shorthand="A",
+    )
+
+    def problems(self) -> Iterator[Finding]:
+        """Yield the conflict between the flags."""
+        if self.names and self.all:
+            yield Finding(subject="--all-namespaces", fact="conflicts with --namespace")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class KubectlSettings(FlagGroup):
     """The cluster, the context and the user of a kubeconfig, and what replaces parts of them."""
 

@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from rules import quantity
-from rules.findings import Finding, State, failure, ok, skipped, warning
+from rules import quantity, rbac
+from rules.findings import Finding, State, failure, ok, warning
 from rules.hpa import proposal, reading
 from rules.hpa.autoscaler import Autoscaler, MetricSpec
 from rules.hpa.proposal import Proposal
@@ -96,7 +96,6 @@ UNBLOCK = (
     "pods of its own"
 )
 """What to do if HPAs have the same pods, so that the controller scales neither."""
-FORBIDDEN = frozenset({401, 403})
 _SEE = "docs/troubleshooting.md#what-do-the-reasons-mean explains the reason"
 
 
@@ -109,7 +108,9 @@ def findings(observation: Observation, see: str) -> Iterator[Finding]:
         observation.requests, observation.replies, observation.proposals, strict=True
     ):
         name = proposed.metric.name
-        if request is None:
+        if reply.status in rbac.STATUSES:
+            yield rbac.forbidden(name, reply.status, reply.message)
+        elif request is None:
             yield failure(name, proposed.error, cure=proposed.cure or see)
         elif found := judge(name, request, reply, see):
             yield found
@@ -130,13 +131,21 @@ def judge(name: str, request: ApiRequest, reply: ApiReply, see: str) -> Finding 
         if reply.document.get("items"):
             return warning(name, reply.cause, cure=_SEE) if reply.cause else None
         return failure(name, f"no value. {reply.cause}", cure="" if reply.cause else _SEE)
-    if reply.status in FORBIDDEN:
-        return skipped(name, "this account may not read the metric")
+    if reply.status in rbac.STATUSES:
+        return rbac.forbidden(name, reply.status, reply.message)
     if reply.cause:
         return failure(name, reply.cause, cure="")
     message, status = " ".join(reply.message.split()), str(reply.status)
     said = not reply.status or message.startswith(status)
     return failure(name, message if said else f"status {status}: {message}", cure=see)
+
+
+def denied(observation: Observation) -> str:
+    """Return which right the caller lacks to read a metric, and what grants it; empty if none."""
+    for each in observation.replies:
+        if each.status in rbac.STATUSES:
+            return rbac.lacking(each.status, each.message)
+    return ""
 
 
 def doubt_of(proposed: Proposal) -> Finding | None:

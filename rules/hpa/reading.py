@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 from urllib.parse import quote
 
-from rules import metrics_apis, quantity
+from rules import metrics_apis, quantity, rbac
 from rules.errors import DurationError, QuantityError, UnreadableError
 from rules.hpa import autoscaler, decision, proposal
 from rules.hpa.autoscaler import Autoscaler, Document, MetricSpec, Pod, Reference, Scale
@@ -79,7 +79,7 @@ class Observation:
     requests: tuple[ApiRequest | None, ...]
     """How each metric was requested; None if that could not be determined."""
     replies: tuple[ApiReply, ...]
-    """What each request was answered; empty without a request."""
+    """What each request was answered; without a request, why it could not be determined."""
     blocked: str
     """Why the controller does not scale whatever the metrics are; empty if it does."""
 
@@ -170,13 +170,15 @@ def _propose(
     try:
         request = yield from _request(hpa, scale, metric)
     except UnreadableError as error:
-        return None, ApiReply(), proposal.failed(metric, str(error), cure=error.cure)
+        reply = ApiReply(status=error.status, message=str(error))
+        return None, reply, proposal.failed(metric, str(error), cure=error.cure)
     reply = yield request
     if not reply.failed:
         return request, reply, _proposal(hpa, scale, pods, metric, reply, now)
     if is_without_usage(request, reply):
         return request, reply, proposal.failed(metric, NOT_SERVED, cure=NO_USAGE)
-    return request, reply, proposal.failed(metric, reply.message, cure=DOCTOR)
+    cure = rbac.cure(reply.status, reply.message) or DOCTOR
+    return request, reply, proposal.failed(metric, reply.message, cure=cure)
 
 
 def is_without_usage(request: ApiRequest, reply: ApiReply) -> bool:
@@ -297,7 +299,7 @@ def version() -> Steps[str]:
     if reply.failed:
         if reply.status == 404:
             raise UnreadableError(f"no custom metrics API ({CUSTOM.name}) registered", status=404)
-        raise UnreadableError(reply.message, status=reply.status)
+        raise _unreadable(reply)
     preferred = str(reply.document["preferredVersion"]["version"])
     served = [str(each["version"]) for each in reply.document["versions"]]
     if preferred in _KNOWN_VERSIONS:
@@ -328,8 +330,13 @@ def get(path: str, **params: str) -> Steps[Document]:
     """Return the document at a path. Raises UnreadableError."""
     reply = yield ApiRequest(path=path, params=params)
     if reply.failed:
-        raise UnreadableError(reply.message, status=reply.status)
+        raise _unreadable(reply)
     return reply.document
+
+
+def _unreadable(reply: ApiReply) -> UnreadableError:
+    cure = rbac.cure(reply.status, reply.message)
+    return UnreadableError(reply.message, status=reply.status, cure=cure)
 
 
 def _of_pods(items: Sequence[Document]) -> dict[str, PodValue]:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from rules.hpa import proposal, reading
 from rules.hpa.autoscaler import Document, ScalingRules
 from rules.hpa.decision import Decision
-from rules.hpa.judgement import UNBLOCK, advice, doubt_of, last_failure
+from rules.hpa.judgement import UNBLOCK, advice, denied, doubt_of, last_failure
 from rules.hpa.proposal import Proposal
 from rules.hpa.reading import Observation
 from rules.quoting import counted, listed
@@ -63,6 +63,8 @@ def verdict(observation: Observation, decision: Decision, why: Sequence[str] = (
     """
     hpa, current = observation.hpa, observation.scale.spec
     subject = f"{hpa.namespace}/{hpa.name}"
+    if lacking := denied(observation):
+        return f"cannot tell about {subject}: {lacking}"
     keeps = f"{subject} keeps {counted(current, 'replica')} of {hpa.target}"
     if observation.blocked:
         return f"{keeps}: {observation.blocked}. {UNBLOCK[0].upper()}{UNBLOCK[1:]}"

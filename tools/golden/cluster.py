@@ -21,6 +21,7 @@ from adapter.background import Background
 from adapter.cli.console.reader import ClusterReader, ShownCluster
 from adapter.cli.console.views import PageQuery, Views
 from adapter.clients.kubernetes import Kube
+from adapter.settings.kubectl import KubectlSettings
 from rules.quoting import escaped
 from tools import kubeconfig as kubeconfigs
 from tools.faults.seeds import FAULTS, Fault
@@ -115,7 +116,8 @@ async def _views(
     kube = await Kube.connect(kubeconfig, qps=_RATE, burst=_RATE, timeout=_TIMEOUT)
     try:
         async with Background.running() as background:
-            cluster = ShownCluster(kubeconfig=kubeconfig, prometheus=None)
+            flags = KubectlSettings(kubeconfig=kubeconfig)
+            cluster = ShownCluster(kubeconfig=flags, prometheus=None)
             views = Views(ClusterReader(kube, cluster, None))
             seen = views.reader.autoscalers
             background.start("autoscalers", seen.run())

@@ -10,7 +10,7 @@ from adapter import settings
 from adapter.cli.commands import without_log
 from adapter.settings.command_line import CommandLine
 from adapter.settings.flag import FlagGroup
-from adapter.settings.kubectl import KubectlSettings
+from adapter.settings.kubectl import KubectlSettings, NamespaceSettings
 from adapter.settings.output import output
 
 
@@ -23,20 +23,22 @@ class _Report(FlagGroup):
     format: str = output()
 
 
-_GROUPS = (_Report, KubectlSettings, settings.PrometheusSettings)
+_GROUPS = (_Report, NamespaceSettings, KubectlSettings, settings.PrometheusSettings)
 _HELP = f"""Usage: gpu-metrics-adapter doctor [FLAGS]
 
 Checks the APIServices, the Service to which they refer, certificates, the front proxy, rights, the
-health of the adapter's pods, the metrics of all autoscalers, Prometheus, its GPU exporters, and
-clocks. It only reads. Each line is a state (ok, skipped, warning, failure), a name and a fact,
-followed by cause and cure. The last line has the most important fault.
+health of the adapter's pods, the metrics of autoscalers, Prometheus, its GPU exporters, and clocks.
+It only reads. Each line is a state (ok, skipped, warning, failure), a name and a fact, followed by
+cause and cure. The last line has the most important fault. What you may not read is skipped, with
+the commands that grant the right. The role view in a namespace, with the right to read metrics, is
+enough for the autoscalers of this namespace.
 
 Runs on any computer with a kubeconfig, or in the adapter's pod, which sees less: its account may
-read neither autoscalers nor other pods. Without --prometheus-url, `$PROMETHEUS_URL` is used, which
-is set in the pod.
+read neither the targets of autoscalers nor other pods. Without --prometheus-url, `$PROMETHEUS_URL`
+is used, which is set in the pod.
 
-Exit code: 0 without a failure, 1 with one, 2 for an invalid command line or if the API server
-cannot be reached.
+Exit code: 0 without a failure; 1 with one; 2 for an invalid command line, and if neither the
+APIServices nor an autoscaler could be checked.
 
 {settings.flag_help(*_GROUPS)}"""
 
@@ -45,10 +47,24 @@ COMMAND = settings.CommandSpec(name="doctor", help=_HELP, groups=_GROUPS)
 
 
 def main(argv: Sequence[str]) -> int:
-    """Return 0 without a failure, 1 with one, 2 if there is no API server to check."""
+    """Return 0 without a failure, 1 with one, 2 if nothing important could be checked."""
     line, prometheus = parse(COMMAND, argv)
-    options, cluster, _ = line.groups
-    return _run(cluster, options.format, prometheus)
+    options, namespaces, cluster, _ = line.groups
+    import asyncio
+
+    from adapter.cli.doctor import checks, report
+    from adapter.cli.output import write
+
+    with without_log():
+        examined = checks.examine(cluster, prometheus=prometheus, namespaces=namespaces)
+        findings = asyncio.run(examined)
+    if options.format == "text":
+        print("\n".join(report.lines(findings)))
+    else:
+        write(report.document(findings), options.format)
+    if not report.told(findings):
+        return 2
+    return 1 if report.failed(findings) else 0
 
 
 def parse(
@@ -60,22 +76,3 @@ def parse(
     line = command.parse([*default, *argv])
     known = any(each.name == "prometheus-url" for each in line.given)
     return line, line.groups[-1] if known else None
-
-
-def _run(
-    cluster: KubectlSettings, form: str, prometheus: settings.PrometheusSettings | None
-) -> int:
-    import asyncio
-
-    from adapter.cli.doctor import checks, report
-    from adapter.cli.output import write
-
-    with without_log():
-        reached, findings = asyncio.run(checks.examine(cluster, prometheus=prometheus))
-    if form == "text":
-        print("\n".join(report.lines(findings)))
-    else:
-        write(report.document(findings), form)
-    if not reached:
-        return 2
-    return 1 if report.failed(findings) else 0

@@ -103,6 +103,8 @@ async def _run(
                 write(explained.document(), options.output)
             else:
                 print(*explained.lines(), sep="\n")
+            if not explained.permitted:
+                return _CANNOT_TELL
             return _VALUES if explained.complete else _NO_VALUE
         request = await client.request(
             parts,

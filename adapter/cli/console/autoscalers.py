@@ -26,6 +26,7 @@ from adapter.cli.doctor import client
 from adapter.clients.kubernetes import Kube
 from adapter.clients.value_index import Item, ValueIndex
 from adapter.clients.watch_cache import WatchCaches, WatchContent
+from rules import rbac
 from rules.errors import UnreadableError
 from rules.findings import Finding, State, failure, skipped
 from rules.hpa import autoscaler, judgement, reading
@@ -257,7 +258,7 @@ class AutoscalerList:
 
 def _denied(status: int) -> bool:
     """Return whether the user lacks the right, about which the controller may know more."""
-    return status in judgement.FORBIDDEN
+    return status in rbac.STATUSES
 
 
 def _kept(document: Document) -> Document:

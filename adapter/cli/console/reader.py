@@ -27,10 +27,10 @@ from adapter.clients import detection
 from adapter.clients.kubernetes import Kube
 from adapter.clients.prometheus import Prometheus
 from adapter.settings.kubectl import KubectlSettings
+from rules import rbac
 from rules.errors import UnreadableError
 from rules.exporters import detect
 from rules.findings import Finding, State
-from rules.hpa import judgement
 from rules.hpa.autoscaler import Autoscaler
 from rules.hpa.reading import ApiRequest
 from rules.metrics_apis import CUSTOM, EXTERNAL
@@ -73,7 +73,7 @@ _EVENTS = "/api/v1/namespaces/{}/events"
 class ShownCluster:
     """What doctor checks."""
 
-    kubeconfig: KubectlSettings | str
+    kubeconfig: KubectlSettings
     prometheus: settings.PrometheusSettings | None
 
 
@@ -101,11 +101,10 @@ class ClusterReader:
     async def findings(self) -> tuple[Finding, ...]:
         """Return the findings of doctor."""
         cluster = self._cluster
-        _, findings = await self.cached(
+        return await self.cached(
             "doctor",
             lambda: checks.examine(cluster.kubeconfig, prometheus=cluster.prometheus),
         )
-        return findings
 
     async def exporters(self) -> detect.Detection:
         """Return the exporters in Prometheus. Raises UnreadableError."""
@@ -138,7 +137,7 @@ class ClusterReader:
             return row.state
         if explained.complete:
             return State.OK
-        unread = {0, *judgement.FORBIDDEN}
+        unread = {0, *rbac.STATUSES}
         known = unread.isdisjoint(each.status for each in explained.observed.replies)
         return State.FAILURE if known else State.SKIPPED
 

@@ -15,7 +15,6 @@ from adapter.cli.console.reader import ClusterReader, ShownCluster
 from adapter.cli.console.views import Views
 from adapter.clients import kubectl, sources
 from adapter.clients.kubernetes import Kube
-from adapter.settings.kubectl import KubectlSettings
 
 _ADDRESS = "127.0.0.1"
 _QPS, _BURST = 20.0, 100
@@ -33,7 +32,7 @@ async def running(cluster: ShownCluster, *, port: int, prefix: str) -> AsyncIter
     async with contextlib.AsyncExitStack() as stack:
         flags = cluster.kubeconfig
         try:
-            title = kubectl.select(flags).title if isinstance(flags, KubectlSettings) else ""
+            title = kubectl.select(flags).title
             kube = await Kube.connect(flags, qps=_QPS, burst=_BURST, timeout=_TIMEOUT)
         except errors.BackendError as error:
             raise errors.StartError(

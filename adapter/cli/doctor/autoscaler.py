@@ -26,6 +26,8 @@ class Explained:
     explanations: Mapping[int, Mapping[str, Any]]
     """Explanations of the metrics without a value, by their position."""
     verdict: str
+    permitted: bool
+    """Whether the caller may read each metric."""
 
     @property
     def complete(self) -> bool:
@@ -59,12 +61,20 @@ async def explain(client: ApiClient, namespace: str, name: str) -> Explained:
     decided = decision.decide(
         observed.hpa, observed.scale.spec, observed.proposals, now=time.time()
     )
-    why = [str(each["verdict"]) for each in explanations.values()]
+    denied = judgement.denied(observed)
+    if denied:
+        low, high = observed.hpa.minimum, observed.hpa.maximum
+        unknown = "a metric that you may not read"
+        decided = decision.Decision(low=low, high=high, recommended=None, unknown=unknown)
+    why = [
+        str(each["verdict"]) for each in explanations.values() if each.get("outcome") != "values"
+    ]
     return Explained(
         observed=observed,
         decided=decided,
         explanations=explanations,
         verdict=report.verdict(observed, decided, why),
+        permitted=not denied,
     )
 
 

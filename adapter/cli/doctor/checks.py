@@ -17,23 +17,30 @@ from adapter.cli.doctor import (
     registration,
     report,
 )
+from adapter.cli.doctor.client import default_namespace
 from adapter.cli.doctor.installation import Installed
 from adapter.clients import sources
 from adapter.clients.kubernetes import Kube
-from adapter.settings.kubectl import KubectlSettings
+from adapter.settings.kubectl import KubectlSettings, NamespaceSettings
+from rules import rbac
 from rules.findings import Finding, State, failure, skipped
 
 _QPS, _BURST = 50.0, 100
 _TIMEOUT = 5.0
 """Seconds for one request, and until the API server must have answered."""
 _FROM_HERE = "set --prometheus-url to a URL that is reachable from here"
+_EVERY = NamespaceSettings()
+_OUTSIDE = "run doctor on a computer with a kubeconfig: the adapter needs no such right"
 _KUBECONFIG = "set --kubeconfig or --context to a cluster that kubectl reaches"
 
 
 async def examine(
-    cluster: KubectlSettings | str, *, prometheus: settings.PrometheusSettings | None
-) -> tuple[bool, tuple[Finding, ...]]:
-    """Return whether the API server was reached, and what all checks found, root causes first."""
+    cluster: KubectlSettings,
+    *,
+    prometheus: settings.PrometheusSettings | None,
+    namespaces: NamespaceSettings = _EVERY,
+) -> tuple[Finding, ...]:
+    """Return what all checks found, root causes first."""
     async with contextlib.AsyncExitStack() as stack:
         try:
             api = await Kube.connect(cluster, qps=_QPS, burst=_BURST, timeout=_TIMEOUT)
@@ -46,7 +53,7 @@ async def examine(
                 failure("api-server", fact, cure=_KUBECONFIG),
                 skipped("cluster", "not checked without the API server"),
             )
-            return False, (*unreached, *await report.run({"prometheus": _prometheus(prometheus)}))
+            return (*unreached, *await report.run({"prometheus": _prometheus(prometheus)}))
         try:
             installed = await registration.find(api, user)
             registered = registration.registered(installed)
@@ -61,10 +68,18 @@ async def examine(
             "rights of the HPA controller": permissions.of_hpas(installed),
             "prometheus": _deployed(installed, prometheus),
             "adapter": _of_service(installed, installation.health),
-            "autoscalers": autoscalers.metrics(installed),
+            "autoscalers": autoscalers.metrics(installed, namespaces, default_namespace(cluster)),
             "metrics": installation.metrics(installed),
         }
-        return True, (*found, *_related(await report.run(checks)))
+        findings = tuple(_related(await report.run(checks)))
+        if installed.namespace and user.startswith(f"system:serviceaccount:{installed.namespace}:"):
+            findings = tuple(map(_from_pod, findings))
+        return (*found, *findings)
+
+
+def _from_pod(finding: Finding) -> Finding:
+    """Return a finding of a pod of the adapter, whose account should get no further right."""
+    return replace(finding, cure=_OUTSIDE) if finding.reason == rbac.REASON else finding
 
 
 async def _fail(error: Exception) -> Iterable[Finding]:

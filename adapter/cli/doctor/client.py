@@ -14,7 +14,7 @@ from adapter import errors
 from adapter.clients import kubectl
 from adapter.clients.kubernetes import Kube
 from adapter.settings.kubectl import KubectlSettings
-from rules import metrics_apis
+from rules import metrics_apis, rbac
 from rules.causes import explanation_text, warning_header
 from rules.errors import UnreadableError
 from rules.hpa import judgement, reading
@@ -181,6 +181,8 @@ async def send(kube: Kube, request: ApiRequest) -> ApiReply:
 
 
 def _problem(status: int, message: str, group: str) -> str:
+    if status in rbac.STATUSES:
+        return rbac.lacking(status, message)
     message = " ".join(message.split()).rstrip(".")
     if status == 404:
         return (
@@ -189,8 +191,6 @@ def _problem(status: int, message: str, group: str) -> str:
         )
     if status == 503:
         return f"the APIService for {group} is not available: {message}. {reading.DOCTOR}"
-    if status in {401, 403}:
-        return f"you lack a right: {message}"
     if status == 429:
         return "the adapter explains only two requests at a time. Try again in a few seconds"
     return f"{message}. {reading.DOCTOR}"

@@ -19,6 +19,7 @@ from adapter.clients import own_rights
 from adapter.clients.kubernetes import Kube, Reply
 from adapter.clients.rights import Account
 from certs.bundle import UNREADABLE
+from rules import rbac
 from rules.findings import Finding, failure, ok, skipped, warning
 from rules.metrics_apis import CUSTOM
 
@@ -158,7 +159,9 @@ async def endpoints(installed: Installed) -> Iterable[Finding]:
     """Return whether ready pods are behind the Service; if not, why."""
     if not installed.service:
         fact = "not known, because no APIService refers to this adapter"
-        return [skipped("service", fact, cure="see apiservice")]
+        if not installed.apiservices:
+            fact = "not known, because the APIServices cannot be read"
+        return [skipped("service", fact, cure="see apiservices")]
     spec = await installed.service_spec()
     if spec is None:
         fact = f"Service {installed.name} does not exist"
@@ -249,6 +252,9 @@ async def _health(installed: Installed, pod: Mapping[str, Any]) -> Sequence[Find
     name = pod["metadata"]["name"]
     reply = await readyz(installed, pod)
     text = reply.body.decode(errors="replace")
+    if reply.status in rbac.STATUSES:
+        message = orjson.loads(reply.body)["message"]
+        return [rbac.forbidden(f"adapter {name}", reply.status, message)]
     if "[+]ping" not in text:
         return [skipped(f"adapter {name}", f"/readyz was not read: status {reply.status}")]
     return [*_unhealthy(name, text)] or [ok(f"adapter {name}", "all health checks pass")]
@@ -307,15 +313,16 @@ async def metrics(installed: Installed) -> Iterable[Finding]:
     """Return whether rules select something, as the API server sees it."""
     if installed.own and not any(installed.apiservices[each] for each in CUSTOM.apiservices):
         return [skipped("metrics", f"the cluster has no APIService of {CUSTOM.name}")]
-    path = CUSTOM.path()
-    reply = await installed.api.fetch(path)
-    if reply.status != 200:
-        message = " ".join(reply.body[:300].decode(errors="replace").split())
+    try:
+        document = await installed.api.get(CUSTOM.path())
+    except errors.BackendError as error:
+        if error.status in rbac.STATUSES:
+            raise
         cure = "see apiservice and service: the API server does not reach the adapter"
-        if reply.status == 404:
+        if error.status == 404:
             cure = "see apiservice: the API is not registered"
-        return [failure("metrics", f"GET {path}: {reply.status}: {message}", cure=cure)]
-    number = len(orjson.loads(reply.body).get("resources") or ())
+        return [failure("metrics", str(error), cure=cure)]
+    number = len(document.get("resources") or ())
     if number:
         return [ok("metrics", f"{CUSTOM.name} lists {number} metrics")]
     return [

@@ -13,14 +13,16 @@ from typing import Any
 
 from adapter import errors
 from adapter.cli import output
-from rules.findings import Finding, State, failure, skipped
+from rules import rbac
+from rules.findings import Finding, State, failure
 from rules.quoting import counted, escaped
 
-_AUTOSCALER = "autoscaler "
-"""Beginning of the names of findings about one autoscaler."""
+_AUTOSCALER = "autoscaler"
+"""Beginning of the names of findings about autoscalers."""
 _TIMEOUT = 9.0
 """Seconds for one check; all run at the same time."""
-_FORBIDDEN = frozenset({401, 403})
+_IMPORTANT = ("apiservice ", _AUTOSCALER)
+"""Beginnings of the names of findings, of which one at least must not be skipped."""
 
 
 async def run(checks: Mapping[str, Awaitable[Iterable[Finding]]]) -> tuple[Finding, ...]:
@@ -40,9 +42,8 @@ async def _run(name: str, check: Awaitable[Iterable[Finding]]) -> tuple[Finding,
         fact = f"no result within {_TIMEOUT:g} s"
         return (failure(name, fact, cure="check the network, and try again"),)
     except errors.BackendError as error:
-        if isinstance(error, errors.Refused) and error.status in _FORBIDDEN:
-            cure = "run doctor with the kubeconfig of an account that may read this"
-            return (skipped(name, error.refusal or "no reason given", cure),)
+        if error.status in rbac.STATUSES:
+            return (rbac.forbidden(name, error.status, error.refusal),)
         return (failure(name, str(error), cure="see the error"),)
     except Exception as error:  # noqa: BLE001 - one response that is odd ends no other check
         fact = f"the check failed: {error!r}"
@@ -79,6 +80,7 @@ def document(findings: Sequence[Finding]) -> dict[str, Any]:
     return {
         "failures": _count(findings, State.FAILURE),
         "warnings": _count(findings, State.WARNING),
+        "skipped": _count(findings, State.SKIPPED),
         "findings": output.documents(findings),
     }
 
@@ -88,20 +90,35 @@ def failed(findings: Iterable[Finding]) -> bool:
     return any(each.state is State.FAILURE for each in findings)
 
 
+def told(findings: Iterable[Finding]) -> bool:
+    """Return whether the APIServices or an autoscaler could be checked."""
+    return any(
+        each.subject.startswith(_IMPORTANT) and each.state is not State.SKIPPED for each in findings
+    )
+
+
 def _summary(findings: Sequence[Finding]) -> str:
     numbers = Counter(each.state for each in findings)
     counts = ", ".join(counted(numbers[state], state) for state in (State.FAILURE, State.WARNING))
-    for state in (State.FAILURE, State.WARNING):
+    worst = [State.FAILURE, State.WARNING]
+    if numbers[State.SKIPPED] and not numbers[State.FAILURE] and not told(findings):
+        counts += f", {numbers[State.SKIPPED]} skipped: no APIService and no autoscaler was checked"
+        worst = [State.SKIPPED]
+    for state in worst:
         # What concerns an autoscaler comes before advice about exporters.
-        warnings_first = state is State.WARNING
-        for each in sorted(
-            findings, key=lambda each: warnings_first and not each.subject.startswith(_AUTOSCALER)
-        ):
+        ordered = findings if state is State.FAILURE else sorted(findings, key=_distance)
+        for each in ordered:
             if each.state is state:
                 parts = filter(None, (each.cause, each.cure))
                 sentences = [f"{part[0].upper()}{part[1:]}" for part in parts]
                 return ". ".join([counts, f"Begin with {each.subject}: {each.fact}", *sentences])
     return f"{counts}, {numbers[State.OK]} ok, {numbers[State.SKIPPED]} skipped"
+
+
+def _distance(finding: Finding) -> int:
+    """Return 0 for a finding about one autoscaler, 1 about several, 2 about anything else."""
+    subject = finding.subject
+    return 2 - subject.startswith(_AUTOSCALER) - subject.startswith(f"{_AUTOSCALER} ")
 
 
 def _count(findings: Iterable[Finding], state: State) -> int:

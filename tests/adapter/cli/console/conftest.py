@@ -17,6 +17,7 @@ from adapter.cli.console.reader import ClusterReader, ShownCluster
 from adapter.cli.console.views import Views
 from adapter.clients.kubernetes import Kube
 from adapter.clients.prometheus import Prometheus
+from adapter.settings.kubectl import KubectlSettings
 from rules.hpa.reading import ApiReply
 from tests.rules.hpa import documents as hpa_documents
 from tests.rules.hpa import test_reading
@@ -109,7 +110,7 @@ async def start(aiohttp_server: Any, tmp_path: Path) -> Any:
         kube = await Kube.connect(kubeconfig, qps=1e6, burst=10**6)
         reader = ClusterReader(
             kube,
-            ShownCluster(kubeconfig=kubeconfig, prometheus=None),
+            ShownCluster(kubeconfig=KubectlSettings(kubeconfig=kubeconfig), prometheus=None),
             prometheus,
         )
         background = Background.running()

@@ -32,6 +32,7 @@ from adapter.cli.doctor import (
 )
 from adapter.cli.doctor.installation import Installed
 from adapter.clients.kubernetes import Kube, Reply
+from adapter.settings.kubectl import KubectlSettings, NamespaceSettings
 from rules.exporters import detect
 from rules.findings import State, failure, ok
 from rules.hpa import judgement, reading
@@ -332,12 +333,12 @@ async def test_metrics_are_requested_as_the_hpa_controller_does(installed, answe
         test_reading.EXTERNAL: (404, "not found"),
     }
 
-    lines = texts(await autoscalers.metrics(installed))
+    lines = texts(await autoscalers.metrics(installed, NamespaceSettings(), "default"))
 
-    assert lines[0].startswith("ok autoscalers: 4 autoscalers use 3 metrics")
+    assert lines[0].startswith("ok autoscalers: 2 autoscalers use 2 metrics; 2 not checked, see")
     name = "failure autoscaler default/bad, metric queue_length"
     assert lines[1].startswith(f"{name}: status 404: not found")
-    assert lines[2].startswith("skipped autoscaler default/secret, metric s: this account may")
+    assert lines[2].startswith("skipped autoscaler default/secret, metric s: forbidden")
     assert lines[3].startswith("skipped autoscaler default/hidden: forbidden")
     assert len(lines) == 4
 
@@ -357,7 +358,7 @@ async def test_the_query_of_a_sum_is_read_for_what_it_adds_up(installed, answers
     if query is not None:
         answers[test_reading.EXTERNAL] |= {"kind": "Explanation", "queries": [{"promql": query}]}
 
-    _, finding = await autoscalers.metrics(installed)
+    _, finding = await autoscalers.metrics(installed, NamespaceSettings(), "default")
 
     assert finding.subject == "autoscaler default/gpu-hpa, metric queue_length"
     assert fact in finding.fact
@@ -398,7 +399,7 @@ async def test_fifty_autoscalers_take_few_requests():
     api = Counting([using_four_metrics(f"web-{index}") for index in range(50)])
     installed = Installed(api=api, service=NAME, namespace=NAME, user="admin")
 
-    (line,) = texts(await autoscalers.metrics(installed))
+    (line,) = texts(await autoscalers.metrics(installed, NamespaceSettings(), "default"))
 
     assert line.startswith("ok autoscalers: 50 autoscalers use 200 metrics")
     # 100 at once, then 50 per second: 4.5 s.
@@ -410,7 +411,7 @@ async def test_autoscalers_that_take_too_long_are_counted(monkeypatch):
     api = Counting([using_four_metrics(name) for name in ("one", "slow", "two")], hangs={"slow"})
     installed = Installed(api=api, service=NAME, namespace=NAME, user="admin")
 
-    lines = texts(await autoscalers.metrics(installed))
+    lines = texts(await autoscalers.metrics(installed, NamespaceSettings(), "default"))
 
     assert lines[0].startswith("ok autoscalers: 2 autoscalers use 8 metrics")
     assert lines[1].startswith("skipped autoscalers: 1 of 3 were not checked within 0.05 s")
@@ -435,7 +436,7 @@ def reply(status, document, warning=""):
         ),
         (reply(500, {"message": "an\nerror"}), State.FAILURE, "status 500: an error"),
         (reply(404, {"message": "404 page not found"}), State.FAILURE, "404 page not found"),
-        (reply(403, {}), State.SKIPPED, "may not read"),
+        (reply(403, {"message": "may not"}), State.SKIPPED, "may not"),
     ],
 )
 async def test_an_answer_is_judged_by_items_causes_and_warning(answer, state, words):
@@ -545,6 +546,70 @@ def test_without_an_api_server_the_rest_is_still_checked(without_cluster, capsys
     assert report["failures"] == 2
 
 
+def denied(user: str, verb: str, resource: str, group: str, where: str) -> tuple[int, str]:
+    """Return the 403 of a real API server."""
+    message = (
+        f'{resource}.{group} is forbidden: User "{user}" cannot {verb} resource "{resource}" in '
+        f'API group "{group}" {where}'
+    )
+    return 403, json.dumps({"kind": "Status", "message": message})
+
+
+HPAS = "/apis/autoscaling/v2/horizontalpodautoscalers"
+HPAS_OF_TEAM = HPAS.replace("v2/", "v2/namespaces/team/")
+
+
+def of_hpas(where: str) -> tuple[int, str]:
+    return denied("ann", "list", "horizontalpodautoscalers", "autoscaling", where)
+
+
+@pytest.mark.parametrize(
+    ("flags", "subjects"),
+    [
+        ({}, ["autoscalers", "autoscalers of all namespaces", "autoscaler team/gpu-hpa"]),
+        ({"all": True}, ["autoscalers of all namespaces"]),
+        ({"names": ("team",)}, ["autoscalers", "autoscaler team/gpu-hpa"]),
+        (
+            {"names": ("other", "nope")},
+            ["autoscalers", "autoscalers of other", "autoscalers of nope"],
+        ),
+    ],
+)
+async def test_autoscalers_are_those_of_the_namespaces_that_may_be_listed(
+    installed, answers, flags, subjects
+):
+    answers |= test_reading.documents() | {
+        HPAS: of_hpas("at the cluster scope"),
+        HPAS_OF_TEAM: {"items": [document(pods_metric(name="m"), namespace="team")]},
+        HPAS_OF_TEAM.replace("team", "other"): of_hpas('in the namespace "other"'),
+        HPAS_OF_TEAM.replace("team", "nope"): {"items": []},
+    }
+
+    found = await autoscalers.metrics(installed, NamespaceSettings(**flags), "team")
+
+    assert [each.subject for each in found] == subjects
+
+
+async def test_autoscalers_that_may_not_be_checked_are_not_well(installed, answers):
+    answers |= test_reading.documents() | {
+        HPAS: {"items": [document(pods_metric(name="m"), name="web")]},
+        test_reading.SCALE: denied(
+            "ann", "get", "deployments/scale", "apps", 'in the namespace "a"'
+        ),
+    }
+
+    found = [*await autoscalers.metrics(installed, NamespaceSettings(), "default")]
+
+    assert [each.state for each in found] == [State.SKIPPED, State.SKIPPED]
+    assert not report.told(found)
+    *_, last = report.lines(found)
+    assert last.startswith(
+        "0 failures, 0 warnings, 2 skipped: no APIService and no autoscaler was checked. Begin "
+        "with autoscaler default/web: deployments/scale.apps is forbidden"
+    )
+    assert " -n a create role get-deployments-scale --verb=get" in last
+
+
 async def test_an_api_server_that_hangs_ends_its_checks_soon(aiohttp_server, tmp_path, monkeypatch):
     async def hang(_request):
         await asyncio.sleep(3)
@@ -554,9 +619,10 @@ async def test_an_api_server_that_hangs_ends_its_checks_soon(aiohttp_server, tmp
     path = kubernetes.kubeconfig(tmp_path, await aiohttp_server(app))
     monkeypatch.setattr(checks, "_TIMEOUT", 0.1)
 
-    reached, findings = await checks.examine(path, prometheus=None)
+    cluster = KubectlSettings(kubeconfig=path)
+    findings = await checks.examine(cluster, prometheus=None)
 
-    assert not reached
+    assert not report.told(findings)
     assert "0.1 s" in findings[0].fact
     states = [State.FAILURE, State.SKIPPED, State.SKIPPED]
     assert [each.state for each in findings] == states

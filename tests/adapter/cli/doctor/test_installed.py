@@ -2,30 +2,62 @@
 
 from __future__ import annotations
 
+import asyncio
+import shlex
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 from adapter.cli import program
+from adapter.cli.console import server as server_of_console
+from adapter.cli.console.reader import ShownCluster
+from adapter.settings.kubectl import KubectlSettings
 from rules.metrics_apis import CUSTOM
 from tools import docs, helm
-from tools.cluster import server
+from tools.cluster import kubelet, server
 from tools.control_plane.client import MERGE_PATCH
 from tools.control_plane.daemon import Daemon, free_ports
 from tools.control_plane.plane import ControlPlane
 from tools.presets.table import EXPORTERS
 from tools.real import prometheus as real
+from tools.waiting import until
 
 RELEASE, NAMESPACE = "gpu", "scaling"
 NAME = f"{RELEASE}-prometheus-adapter"
+VIEWERS = server.OVERLAY.parents[1] / "components" / "viewers" / "rbac.yaml"
+AUTOSCALER = """
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web}
+spec:
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec: {containers: [{name: web, image: web}]}
+---
+apiVersion: autoscaling/v2
+kind: HorizontalPodAutoscaler
+metadata: {name: web}
+spec:
+  scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: web}
+  maxReplicas: 3
+  metrics:
+  - type: Pods
+    pods: {metric: {name: duty_cycle_current}, target: {type: AverageValue, averageValue: 40}}
+"""
+CHECKED = "ok      autoscalers: 1 autoscaler uses 1 metric\n"
 ACCOUNT = f"system:serviceaccount:{NAMESPACE}:{NAME}"
 
 
-@pytest.fixture
-def _adapter(control_plane: ControlPlane, tmp_path: Path) -> Iterator[None]:
-    """Install the chart, and run a process in place of its pods."""
+@pytest.fixture(scope="module")
+def adapter(
+    control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[real.Prometheus]:
+    """Install the chart, run a process in place of its pods, and return its Prometheus."""
+    tmp_path = tmp_path_factory.mktemp("adapter")
     kubeconfig = control_plane.kubeconfig
     flags = (f"--namespace={NAMESPACE}", f"--kubeconfig={kubeconfig}")
     with real.run(tmp_path) as prometheus:
@@ -54,13 +86,13 @@ def _adapter(control_plane: ControlPlane, tmp_path: Path) -> Iterator[None]:
             daemon.start()
             for name in CUSTOM.apiservices:
                 control_plane.wait_available(name, seconds=60)
-            yield
+            yield prometheus
         finally:
             daemon.kill()
             helm.run("uninstall", RELEASE, *flags)
 
 
-@pytest.mark.usefixtures("_adapter")
+@pytest.mark.usefixtures("adapter")
 def test_a_release_of_its_own_name_has_no_failure_for_an_administrator_and_for_its_account(
     control_plane: ControlPlane, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -72,6 +104,81 @@ def test_a_release_of_its_own_name_has_no_failure_for_an_administrator_and_for_i
         report = capsys.readouterr().out
         assert f"is Available, served by {NAMESPACE}/{NAME}\n" in report, report
         assert f"rights: {ACCOUNT} has the " in report
+
+
+@pytest.fixture
+def team(control_plane: ControlPlane, adapter: real.Prometheus) -> Iterator[str]:
+    """A namespace with an HPA whose metric has a value; return its name."""
+    control_plane.kubectl("create", "namespace", "team")
+    try:
+        control_plane.kubectl("apply", "-n", "team", "-f", "-", text=AUTOSCALER)
+        pods = "/api/v1/namespaces/team/pods"
+        real.wait_for(lambda: control_plane.admin.get(pods)["items"], "a pod exists")
+        (found,) = control_plane.admin.get(pods)["items"]
+        pod = found["metadata"]["name"]
+        status = {"status": kubelet.running_status(found)}
+        path = f"{pods}/{pod}/status"
+        control_plane.admin.call("PATCH", path, status, content_type=MERGE_PATCH)
+        labels = f'gpu="0",UUID="u",Hostname="n",container="c",namespace="team",pod="{pod}"'
+        adapter.put(f"DCGM_FI_DEV_GPU_UTIL{{{labels}}} 20")
+        yield "team"
+    finally:
+        control_plane.kubectl("delete", "namespace", "team", "--timeout=60s")
+
+
+@pytest.fixture
+def viewer(control_plane: ControlPlane, team: str) -> Path:
+    """Kubeconfig of a user who has the role `view` in the namespace of the context only."""
+    control_plane.kubectl(
+        "create", "rolebinding", "ann", f"--namespace={team}", "--clusterrole=view", "--user=ann"
+    )
+    path = control_plane.user("ann").write_kubeconfig(control_plane.folder / "ann.kubeconfig")
+    config = yaml.safe_load(path.read_text())
+    config["contexts"][0]["context"]["namespace"] = team
+    path.write_text(yaml.safe_dump(config))
+    return path
+
+
+def test_the_commands_that_are_printed_let_a_viewer_read_the_metrics_of_a_namespace(
+    control_plane: ControlPlane, team: str, viewer: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run(*arguments: str) -> tuple[int, str]:
+        code = program.main([*arguments, f"--namespace={team}", f"--kubeconfig={viewer}"])
+        return code, capsys.readouterr().out
+
+    explained, doctor = run("explain", "hpa", "web"), run("doctor")
+
+    assert (explained[0], doctor[0]) == (2, 2), (explained, doctor)
+    (cures,) = {each[1].splitlines()[-1].partition(" or run: ")[2] for each in (explained, doctor)}
+    for command in cures.split(" && "):
+        control_plane.kubectl(*shlex.split(command)[1:])
+
+    # The adapter may keep the answer from before the sample for a moment.
+    real.wait_for(lambda: run("explain", "hpa", "web")[0] == 0, "the metric has a value")
+    code, report = run("doctor")
+    assert (code, CHECKED in report) == (0, True), report
+
+
+async def test_the_role_view_reads_metrics_with_the_component_viewers(
+    control_plane: ControlPlane, team: str, viewer: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As with `rbac.aggregateToView` of the chart, which has the same objects."""
+    flags = KubectlSettings(kubeconfig=str(viewer))
+
+    def run() -> int:
+        return program.main(["doctor", f"--kubeconfig={viewer}"])
+
+    cluster = ShownCluster(kubeconfig=flags, prometheus=None)
+    async with server_of_console.running(cluster, port=0, prefix="") as address:
+        assert address.startswith("http://127.0.0.1:")
+    control_plane.kubectl("apply", "-f", VIEWERS)
+    try:
+        await until(lambda: asyncio.to_thread(lambda: run() == 0))
+        report = capsys.readouterr().out
+    finally:
+        control_plane.kubectl("delete", "-f", VIEWERS)
+    assert "skipped autoscalers of all namespaces: " in report
+    assert CHECKED in report
 
 
 def test_the_documented_command_deletes_what_kustomize_installed(

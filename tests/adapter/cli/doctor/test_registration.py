@@ -16,6 +16,7 @@ from aiohttp import web
 from adapter.cli.doctor import checks, deployment, installation, permissions, registration
 from adapter.clients.kubernetes import Kube
 from adapter.server.api import groups
+from adapter.settings.kubectl import KubectlSettings
 from rules.findings import State
 from rules.metrics_apis import APIS, OPENAPI_TITLE
 from tools import helm
@@ -229,7 +230,8 @@ async def test_without_an_installation_only_the_rest_is_checked(start):
     world.register(USAGE, "kube-system/metrics-server", None)
     world.answers["/version"] = {"gitVersion": "v1.36.0"}
 
-    _, found = await checks.examine(await start(world), prometheus=None)
+    cluster = KubectlSettings(kubeconfig=await start(world))
+    found = await checks.examine(cluster, prometheus=None)
 
     by_subject = {each.subject: each for each in found}
     custom = by_subject[f"apiservice {CUSTOM}"]
