@@ -21,6 +21,7 @@ from rules.causes.reasons import Reason
 from rules.document import config, sources
 from tools import docs
 from tools.control_plane.build import VERSION
+from tools.presets.table import METRICS, SERVER_METRICS
 
 ROOT = docs.ROOT
 PAGES = tuple(
@@ -170,6 +171,19 @@ def test_yaml_is_valid_and_rules_load_without_a_warning(page: str) -> None:
         documents = list(yaml.safe_load_all(body.replace("<<", "__").replace(">>", "__")))
         if set(documents[0]) <= {"rules", "externalRules"}:
             assert ruleset.load([(page, body)]).problems == ()
+
+
+def test_the_first_hpas_use_metrics_of_presets() -> None:
+    hpas = [
+        document
+        for block in blocks("docs/hpa-recipes.md", "yaml")
+        if "kind: HorizontalPodAutoscaler" in block
+        for document in yaml.safe_load_all(block)
+    ]
+    used = [each["pods"]["metric"]["name"] for hpa in hpas for each in hpa["spec"]["metrics"]]
+
+    assert used == ["requests_waiting_current", "duty_cycle_current"]
+    assert set(used) <= {*METRICS, *SERVER_METRICS}
 
 
 def test_every_flag_is_documented() -> None:
