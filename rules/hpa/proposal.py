@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from rules.hpa.autoscaler import MetricSpec, Pod, Scale
@@ -68,6 +68,8 @@ class Proposal:
     ready: int | None = None
     """Number of ready pods that the ratio is multiplied by; None if it is not."""
     groups: Groups = Groups()
+    values: Mapping[str, PodValue] = field(default_factory=dict)
+    """Value of each pod that has one, for a metric of pods."""
     items: tuple[int, ...] = ()
     """Values of the items of an external metric, whose sum counts."""
     query: str = ""
@@ -138,6 +140,7 @@ def of_pods(
         within=within,
         ready=len(found.counted),
         groups=found,
+        values=values,
     )
 
 

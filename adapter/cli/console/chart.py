@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,8 +17,11 @@ Points = Sequence[tuple[float, float | None]]
 """Time in Unix seconds, oldest first, and value; None where it is not known."""
 
 WIDTH, HEIGHT = 720, 200
-_LEFT, _RIGHT, _TOP, _BOTTOM = 56, 12, 12, 26
+_LEFT, _RIGHT, _TOP, _BOTTOM = 56, 12, 20, 26
 _TICKS = 4
+_MARKS = 60
+"""Parts of the time whose values are shown under the pointer."""
+_DAY = 86_400.0
 _STYLES = ("target", "value")
 """CSS classes of the lines of a chart, in their order."""
 
@@ -33,6 +37,8 @@ class Chart:
     """Height and text of each horizontal line."""
     columns: tuple[tuple[float, str], ...]
     """Position and text of each time."""
+    marks: tuple[tuple[float, float, str], ...]
+    """Position and width of parts of the time, and the values there."""
     summary: str
     """What a reader who does not see the chart should know."""
 
@@ -101,6 +107,8 @@ def draw(title: str, series: Mapping[str, Points], *, steps: bool = False) -> Ch
     levels = [low + index * step for index in range(round((high - low) / step) + 1)]
     times = [begin + index * (end - begin) / _TICKS for index in range(_TICKS + 1)]
     clock = "%H:%M" if end - begin > 300 else "%H:%M:%S"
+    clock = "%a %H:%M" if end - begin > _DAY else clock
+    width = round((WIDTH - _LEFT - _RIGHT) / _MARKS, 1)
     return Chart(
         title=title,
         lines=tuple(
@@ -117,6 +125,11 @@ def draw(title: str, series: Mapping[str, Points], *, steps: bool = False) -> Ch
         rows=tuple((y(level), f"{level:.6g}") for level in levels),
         columns=tuple(
             (x(time), datetime.fromtimestamp(time, UTC).strftime(clock)) for time in times
+        ),
+        marks=tuple(
+            (x(begin + (end - begin) * index / _MARKS), width, _values_at(series, time, clock))
+            for index in range(_MARKS)
+            for time in [begin + (end - begin) * (index + 0.5) / _MARKS]
         ),
         summary=". ".join(_described(*each) for each in series.items()),
     )
@@ -144,6 +157,16 @@ def _parts(points: Points, *, steps: bool) -> Iterator[list[tuple[float, float]]
         part.append((time, value))
     if part:
         yield part
+
+
+def _values_at(series: Mapping[str, Points], time: float, clock: str) -> str:
+    """Return the last values until a time, as text."""
+    texts = [datetime.fromtimestamp(time, UTC).strftime(clock)]
+    for label, points in series.items():
+        at = bisect.bisect_right(points, time, key=lambda each: each[0])
+        value = points[at - 1][1] if at else None
+        texts.append(f"{label} {'unknown' if value is None else format(value, '.6g')}")
+    return ", ".join(texts)
 
 
 def _described(label: str, points: Points) -> str:

@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from datetime import datetime
+from types import MappingProxyType
 from typing import Any
 
 from adapter.cli.console.autoscalers import ReplicaSample
@@ -13,9 +14,14 @@ from adapter.cli.doctor import history
 from adapter.clients.prometheus_result import RangeResult
 from rules.hpa.autoscaler import Autoscaler
 
-SECONDS = 6 * 3600.0
-"""Length of the history from Prometheus."""
-STEP = 90.0
+RANGES: Mapping[str, float] = MappingProxyType(
+    {"15m": 900.0, "1h": 3600.0, "6h": 21_600.0, "1d": 86_400.0, "7d": 604_800.0}
+)
+"""Time range that a page offers -> its seconds."""
+RANGE = "6h"
+"""The range of a page without another one."""
+POINTS = 240
+"""Points of a line from Prometheus."""
 _PRESENT, _WANTED, _VALUE = history.CURRENT, history.DESIRED, history.TARGET_METRIC
 _NEW_SIZE = re.compile(r"New size: ([0-9]+);")
 """Message of the Event with which the controller reports a rescale."""

@@ -66,8 +66,8 @@ class RowPage:
 def page(every: Sequence[Row], query: RowQuery) -> RowPage:
     """Return what the page of a query shows. Raises UnreadableError with 400."""
     labels = [label(each) for each in STATES]
-    sort = _choice("sort", query.sort or "state", tuple(_SORTS))
-    state = query.state and _choice("state", query.state, labels)
+    sort = choice("sort", query.sort or "state", tuple(_SORTS))
+    state = query.state and choice("state", query.state, labels)
     words = query.search.lower().split()
     found = [
         each for each in every if query.namespace in {"", each.namespace} and each.matches(words)
@@ -91,7 +91,8 @@ def page(every: Sequence[Row], query: RowQuery) -> RowPage:
     )
 
 
-def _choice(name: str, text: str, choices: Sequence[str]) -> str:
+def choice(name: str, text: str, choices: Sequence[str]) -> str:
+    """Return `text` if it is one of the choices. Raises UnreadableError with 400."""
     if text not in choices:
         raise UnreadableError(f"{name}={text}: must be one of {', '.join(choices)}", status=400)
     return text

@@ -211,20 +211,27 @@ class ClusterReader:
         return found or [{"name": "numbers", "value": "Prometheus does not scrape the adapter"}]
 
     async def history(
-        self, hpa: Autoscaler, events: Iterable[Document]
+        self, hpa: Autoscaler, events: Iterable[Document], seconds: float
     ) -> tuple[Sequence[seen.ReplicaSample], str]:
-        """Return what is recorded elsewhere, then what was seen here, and a sentence about both."""
+        """Return what is recorded elsewhere, then what was seen here, and a sentence about both.
+
+        Of the last `seconds`.
+        """
         own = self.autoscalers.samples(f"{hpa.namespace}/{hpa.name}")
-        found, missing = await self._recorded(hpa)
+        found, missing = await self._recorded(hpa, seconds)
         source = "From kube-state-metrics"
         if not found:
             found, source = past.rescales(events), "Desired replicas from Events"
         before = [each for each in found if not own or each.time < own[0].time]
         here = "as seen since the console was started"
         sentence = f"{source}, and {here}" if before else here.capitalize()
-        return [*before, *own], "; ".join(filter(None, (sentence, missing)))
+        since = time.time() - seconds
+        samples = [each for each in (*before, *own) if each.time >= since]
+        return samples, "; ".join(filter(None, (sentence, missing)))
 
-    async def _recorded(self, hpa: Autoscaler) -> tuple[Sequence[seen.ReplicaSample], str]:
+    async def _recorded(
+        self, hpa: Autoscaler, seconds: float
+    ) -> tuple[Sequence[seen.ReplicaSample], str]:
         """Return the history in Prometheus; what is missing if there is none."""
         prometheus = self.prometheus
         if prometheus is None:
@@ -232,12 +239,13 @@ class ClusterReader:
 
         async def load() -> Sequence[seen.ReplicaSample]:
             query, now = past.query(hpa.namespace, hpa.name), time.time()
-            start = now - past.SECONDS
-            found = await prometheus.query_range(query, start, now, past.STEP)
+            found = await prometheus.query_range(
+                query, now - seconds, now, max(15.0, seconds / past.POINTS)
+            )
             return past.samples(hpa, found.content)
 
         try:
-            samples = await self.cached(f"history {hpa.namespace}/{hpa.name}", load)
+            samples = await self.cached(f"history {seconds} {hpa.namespace}/{hpa.name}", load)
         except errors.BackendError as error:
             return (), f"Prometheus: {error}"
         if not samples:

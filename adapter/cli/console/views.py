@@ -9,15 +9,18 @@ from typing import Any
 
 from adapter.cli.console import autoscalers as seen
 from adapter.cli.console import chart, listing
+from adapter.cli.console import history as past
 from adapter.cli.console.listing import RowQuery
 from adapter.cli.console.reader import EXTERNAL_RESOURCE, ClusterReader
 from adapter.cli.console.rows import STATES, label
 from adapter.cli.doctor import replay, report
 from adapter.settings.flag import PERIOD
+from rules import quantity
 from rules.causes import explanation_text
 from rules.errors import UnreadableError
 from rules.findings import State
 from rules.hpa import replay_report
+from rules.hpa.proposal import Proposal
 from rules.quoting import counted, escaped
 
 Document = Mapping[str, Any]
@@ -34,6 +37,8 @@ class PageQuery(RowQuery):
     """Period to replay."""
     target: str = ""
     """Comma-separated targets to replay."""
+    range: str = ""
+    """Time range of charts."""
     visible: tuple[str, ...] = ()
     """Keys of the rows that are on the screen."""
 
@@ -96,13 +101,14 @@ class Views:
             more={"found": found, "shown": query},
         )
 
-    async def autoscaler(self, _query: PageQuery, namespace: str, name: str) -> View:
+    async def autoscaler(self, query: PageQuery, namespace: str, name: str) -> View:
         """Return one autoscaler: its decision, history, Events and queries."""
         key = f"{namespace}/{name}"
+        within = listing.choice("range", query.range or past.RANGE, tuple(past.RANGES))
         explained = await self.reader.decision(namespace, name)
         hpa = explained.observed.hpa
         events = await self.reader.events(hpa)
-        samples, source = await self.reader.history(hpa, events)
+        samples, source = await self.reader.history(hpa, events, past.RANGES[within])
         state = await self.reader.state(explained)
         requests = explained.observed.requests
         queries = await self.reader.queries(requests)
@@ -115,6 +121,7 @@ class Views:
                 "events": events,
                 "history": [each.document() for each in samples],
                 "historySource": source,
+                "values": _values_of_pods(explained.observed.proposals),
             },
             lines=[
                 *explained.lines(),
@@ -130,6 +137,8 @@ class Views:
                 "charts": chart.of_samples(hpa, samples),
                 "replays": self.reader.prometheus is not None,
                 "since": _DAY,
+                "range": within,
+                "ranges": tuple(past.RANGES),
                 "queries": queries,
             },
             state=label(state),
@@ -272,6 +281,22 @@ def replay_variables(replayed: replay_report.Replay) -> Document:
         "rows": [(each.title, replay_report.cells(each)) for each in replayed.results],
         "charts": chart.of_replay(replayed),
     }
+
+
+def _values_of_pods(proposals: Sequence[Proposal]) -> list[Document]:
+    """Return each pod with its values, or why it has none, by metrics of pods."""
+    found: dict[str, dict[str, str]] = {}
+    for each in proposals:
+        groups, unit = each.groups, each.metric.unit
+        texts = {
+            **dict.fromkeys(groups.missing, "no value"),
+            **{pod: quantity.readable(one.value, unit) for pod, one in each.values.items()},
+            **dict.fromkeys(groups.unready, f"not ready: {each.values and 'does not count'}"),
+            **dict.fromkeys(groups.ignored, "ends or failed: does not count"),
+        }
+        for pod, text in texts.items():
+            found.setdefault(pod, {})[each.metric.name] = text
+    return [{"pod": pod, "metrics": texts} for pod, texts in sorted(found.items())]
 
 
 def _worst(states: Iterable[State]) -> str:

@@ -17,8 +17,10 @@ def test_values_are_drawn_between_round_lines() -> None:
     assert [text for _, text in drawn.columns] == ["00:00", "00:02", "00:05", "00:07", "00:10"]
     ((label, style, (line,)),) = drawn.lines
     assert (label, style) == ("value", "target")
-    assert line.split() == ["56.0,174.0", "708.0,33.1"]
+    assert line.split() == ["56.0,174.0", "708.0,40.0"]
     assert drawn.summary == "value: 0 to 87, now 87"
+    assert drawn.marks[0] == (56.0, 10.9, "00:00, value 0")
+    assert drawn.marks[-1] == (697.1, 10.9, "00:09, value 0")
 
 
 @pytest.mark.parametrize(
@@ -45,6 +47,7 @@ def test_steps_hold_until_the_next_value_and_gaps_divide_a_line() -> None:
     assert drawn is not None
     ((_, _, parts),) = drawn.lines
     assert [len(each.split()) for each in parts] == [3, 1]
+    assert [text[10:] for _, _, text in drawn.marks][::20] == ["x 1", "x 2", "x unknown"]
 
 
 @pytest.mark.parametrize("points", [[], [(5.0, 1.0)], [(5.0, None), (6.0, None)]])

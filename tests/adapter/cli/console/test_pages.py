@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -162,6 +163,9 @@ async def test_one_autoscaler_has_decision_events_and_history(world: World, star
     assert "VERDICT: default/gpu-hpa scales" in text
     page = await (await client.get("/autoscalers/default/gpu-hpa")).text()
     assert "ratio 1.575" in page
+    assert document["values"] == [{"pod": "p0", "metrics": {"duty_cycle_current": "63 %"}}]
+    assert 'href="/autoscalers/default/gpu-hpa?range=15m"' in page
+    assert (await client.get("/autoscalers/default/gpu-hpa?range=1y")).status == 400
     before = len(world.requests)
     await client.get("/autoscalers/default/gpu-hpa")
     assert set(world.requests[before:]) <= {"/version"}
@@ -211,16 +215,17 @@ async def test_each_change_is_seen_however_soon_the_next_one_follows(
 async def test_rescales_before_the_console_are_drawn_from_events(
     world: World, start: Start
 ) -> None:
-    def rescale(size: int, at: str, **fields: Any) -> dict[str, Any]:
+    def rescale(size: int, ago: int, **fields: Any) -> dict[str, Any]:
+        at = datetime.fromtimestamp(time.time() - ago, UTC).isoformat()
         message = f"New size: {size}; reason: pods metric duty_cycle_current above target"
-        return event(message, f"2026-01-01T{at}Z", **fields) | {"reason": "SuccessfulRescale"}
+        return event(message, at, **fields) | {"reason": "SuccessfulRescale"}
 
     world.healthy()
     world.documents[EVENTS] = {
         "items": [
-            rescale(9, "00:00:00"),
-            rescale(3, "00:10:00", count=2),  # its first time is not known: what was before, too
-            rescale(7, "00:20:00.000001"),
+            rescale(9, 1800),
+            rescale(3, 1200, count=2),  # its first time is not known: what was before, too
+            rescale(7, 600),
             event("New size: 99; reason: not an Event of a rescale", "2026-01-01T00:30:00Z"),
         ]
     }
