@@ -46,8 +46,8 @@ COMMAND = settings.CommandSpec(
 
 Serves pages on 127.0.0.1 and opens them in the browser, until Ctrl-C: the autoscalers of the
 cluster, errors first, with their metrics, replicas, Events and decisions; metrics, exporters, the
-checks of doctor, and the health of the adapter. Each page is also there as JSON and as text: append
-.json or .txt to its address.
+rules in use, the checks of doctor, and the health of the adapter. Each page is also there as JSON
+and as text: append .json or .txt to its address.
 
 All requests go to the API server, with your rights; they only read. Only the browser that opens the
 printed address can use the console, because the address has a secret token.
@@ -87,10 +87,14 @@ async def _run(
     import asyncio
     import webbrowser
 
-    from adapter.cli.commands import shutdown
+    from adapter.cli.commands import rules_list, shutdown
     from adapter.cli.console import reader, server
 
-    cluster = reader.ShownCluster(kubeconfig=flags, prometheus=prometheus)
+    cluster = reader.ShownCluster(
+        kubeconfig=flags,
+        prometheus=prometheus,
+        rules=lambda: rules_list.read((), flags, prometheus, ""),
+    )
     with shutdown.stopping() as stop:
         async with server.running(cluster, port=options.port, prefix=options.prefix) as address:
             print(f"Console: {address}\nCtrl-C ends it.", flush=True)

@@ -41,7 +41,7 @@ def run(
     """
     try:
         with without_log():
-            notes, rows = asyncio.run(_read(named, cluster, prometheus, namespace))
+            notes, rows = asyncio.run(read(named, cluster, prometheus, namespace))
     except (ConfigError, UnreadableError, errors.BackendError, errors.StartError) as error:
         print(escaped(str(error), keep="\n"), file=sys.stderr)
         return 1
@@ -58,13 +58,16 @@ def run(
     return 0
 
 
-async def _read(
+async def read(
     named: Sequence[settings.RulesSource],
     cluster: KubectlSettings,
     prometheus: settings.PrometheusSettings | None,
     namespace: str,
 ) -> tuple[list[str], list[dict[str, str]]]:
-    """Return what was read, and a row for each rule."""
+    """Return what was read, and a row for each rule; the console shows them, too.
+
+    Arguments are as for `run`. Raises ConfigError, UnreadableError, BackendError, StartError.
+    """
     if named:
         return await _rows(named, None, prometheus)
     async with connected(cluster) as client:

@@ -28,7 +28,7 @@ from adapter.clients.kubernetes import Kube
 from adapter.clients.prometheus import Prometheus
 from adapter.settings.kubectl import KubectlSettings
 from rules import rbac
-from rules.errors import UnreadableError
+from rules.errors import RulesError, UnreadableError
 from rules.exporters import detect
 from rules.findings import Finding, State
 from rules.hpa.autoscaler import Autoscaler
@@ -45,6 +45,7 @@ _OTHERS = 60.0
 """The same for explanations, which send a dozen queries, and for doctor and exporters."""
 _MAX_ANSWERS = 200
 _MAX_EVENTS = 50
+LAST_RELIST = "seconds since the oldest last relist of a rule"
 _NUMBERS = {
     "requests to Prometheus per minute": (
         "sum(rate(gpu_metrics_adapter_prometheus_request_duration_seconds_count[5m])) * 60"
@@ -53,6 +54,7 @@ _NUMBERS = {
     "relists that failed per minute": (
         'sum(rate(gpu_metrics_adapter_relists_total{outcome!="ok"}[5m])) * 60'
     ),
+    LAST_RELIST: "max(time() - gpu_metrics_adapter_relist_last_success_timestamp_seconds)",
     "part of evaluations that were shared": (
         'sum(rate(gpu_metrics_adapter_evaluations_total{result="shared"}[5m]))'
         " / sum(rate(gpu_metrics_adapter_evaluations_total[5m]))"
@@ -66,6 +68,8 @@ _NUMBERS = {
 """What is shown of the adapter's own metrics, if Prometheus scrapes them, and its query."""
 EXTERNAL_RESOURCE = "external"
 """What stands for the resource in the address of an external metric."""
+UsedRules = tuple[Sequence[str], Sequence[Mapping[str, str]]]
+"""What was read, and a row for each rule."""
 _EVENTS = "/api/v1/namespaces/{}/events"
 
 
@@ -75,6 +79,8 @@ class ShownCluster:
 
     kubeconfig: KubectlSettings
     prometheus: settings.PrometheusSettings | None
+    rules: Callable[[], Coroutine[Any, Any, UsedRules]] | None = None
+    """Reads the rules in use, as the command `rules` does; None in tests without adapters."""
 
 
 class ClusterReader:
@@ -113,6 +119,27 @@ class ClusterReader:
             return await self.cached("exporters", lambda: detection.report(prometheus))
         except errors.BackendError as error:
             raise UnreadableError(f"Prometheus did not answer: {error}") from error
+
+    async def rules(self) -> UsedRules:
+        """Return the rules that the adapters use. Raises UnreadableError."""
+        load = self._cluster.rules
+        assert load is not None
+        try:
+            return await self.cached("rules", load)
+        except (RulesError, errors.BackendError, errors.StartError) as error:
+            raise UnreadableError(str(error), status=getattr(error, "status", 0)) from error
+
+    async def relists(self) -> list[str]:
+        """Return what is known of the last relists: from health checks, and from own metrics."""
+        found = [each for each in await self.numbers() if each["name"] == LAST_RELIST]
+        facts = [f"{LAST_RELIST}: {each['value']}" for each in found]
+        try:
+            pods = await self.pods()
+        except UnreadableError as error:
+            return [*facts, str(error)]
+        checks = ((pod["name"], each) for pod in pods for each in pod["checks"])
+        said = [f"{pod}: {each['text']}" for pod, each in checks if each["name"] == "relist"]
+        return facts + (said or ["no pod of the adapter says when it listed series last"])
 
     def needed_prometheus(self) -> Prometheus:
         """Return the client of Prometheus. Raises UnreadableError without a URL."""

@@ -79,6 +79,7 @@ class Views:
             "autoscalers/{namespace}/{name:[^/]+}/replay": self.replay,
             "metrics": self.metrics,
             "metrics/{resource}/{metric:[^/]+?}": self.metric,
+            "rules": self.rules,
             "exporters": self.exporters,
             "doctor": self.doctor,
             "adapter": self.adapter,
@@ -225,6 +226,23 @@ class Views:
             lines=list(explanation_text.lines(explained)),
             more={"metric": metric, "resource": resource, "namespace": namespace},
             state="failure" if explained["causes"] else "ok",
+        )
+
+    async def rules(self, query: PageQuery) -> View:
+        """Return the rules in use that match the search: the rows of the command `rules`."""
+        notes, every = await self.reader.rules()
+        words = query.search.lower().split()
+        rows = [
+            row for row in every if all(word in " ".join(row.values()).lower() for word in words)
+        ]
+        summary = counted(len(rows), "rule")
+        relists = await self.reader.relists()
+        return View(
+            title="Rules",
+            template="rules.html",
+            document={"summary": summary, "notes": notes, "relists": relists, "items": rows},
+            lines=[summary, *relists, *notes, *_table(tuple(each.values()) for each in rows)],
+            more={"search": query.search},
         )
 
     async def exporters(self, _query: PageQuery) -> View:

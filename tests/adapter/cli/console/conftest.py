@@ -11,6 +11,7 @@ import pytest
 from aiohttp import test_utils, web
 
 from adapter.background import Background
+from adapter.cli.commands import rules_list
 from adapter.cli.console import pages
 from adapter.cli.console.guard import TokenGuard
 from adapter.cli.console.reader import ClusterReader, ShownCluster
@@ -107,10 +108,15 @@ async def start(aiohttp_server: Any, tmp_path: Path) -> Any:
 
     async def start(world: World, prefix: str = "", prometheus: Prometheus | None = None) -> Client:
         kubeconfig = kubernetes.kubeconfig(tmp_path, await aiohttp_server(world.app()))
+        flags = KubectlSettings(kubeconfig=kubeconfig)
         kube = await Kube.connect(kubeconfig, qps=1e6, burst=10**6)
         reader = ClusterReader(
             kube,
-            ShownCluster(kubeconfig=KubectlSettings(kubeconfig=kubeconfig), prometheus=None),
+            ShownCluster(
+                kubeconfig=flags,
+                prometheus=None,
+                rules=lambda: rules_list.read((), flags, None, ""),
+            ),
             prometheus,
         )
         background = Background.running()

@@ -14,6 +14,7 @@ from adapter.cli.commands import SUMMARIES
 from adapter.cli.console import guard, reader
 from rules.hpa.reading import ApiReply
 from tests.adapter.cli.commands.test_explain import EXPLANATION
+from tests.adapter.cli.commands.test_rules import DEPLOYMENT, RULES, TEAMS
 from tests.adapter.cli.console.conftest import HPAS, VALUES, Start, World, status
 from tests.rules.hpa.documents import pods_metric
 from tests.rules.hpa.test_reading import SCALE
@@ -306,6 +307,30 @@ async def test_what_this_user_cannot_tell_is_no_failure(world: World, start: Sta
         return states == ["unknown", "ok"] and "0 failures, 0 warnings, 1 un" in listed["summary"]
 
     await until(looked)
+
+
+async def test_rules_in_use_are_those_of_the_command(world: World, start: Start) -> None:
+    world.documents["/apis/apps/v1/deployments"] = {"items": [DEPLOYMENT]}
+    world.documents["/api/v1/configmaps"] = {"items": TEAMS}
+    world.documents["/api/v1/namespaces/gpu/configmaps/adapter"] = {
+        "metadata": {"name": "adapter"},
+        "data": {"config.yaml": RULES},
+    }
+    client = await start(world)
+
+    document = await (await client.get("/rules.json?search=team-a+util")).json()
+
+    (row,) = document["items"]
+    assert (row["team"], row["metric"]) == ("team-a", "util")
+    assert document["relists"] == ["no pod of the adapter says when it listed series last"]
+    page = await (await client.get("/rules")).text()
+    assert "preset gpu-node" in page
+    assert "DCGM_FI_DEV_GPU_UTIL" in page
+    world.documents["/apis/apps/v1/deployments"] = {"items": []}
+    assert (
+        "no Deployment of gpu-metrics-adapter"
+        in await (await (await start(world)).get("/rules")).text()
+    )
 
 
 async def test_each_error_has_the_navigation(world: World, start: Start) -> None:
