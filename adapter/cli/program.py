@@ -5,7 +5,6 @@ The default command is `serve`, so that a Deployment can keep the arguments of t
 
 from __future__ import annotations
 
-import difflib
 import os
 import sys
 from collections.abc import Sequence
@@ -41,6 +40,8 @@ def _run(arguments: list[str]) -> int:
         return commands.run(name, arguments[1:])
     # The original's chart passes the path of the program, /adapter, as the first argument.
     if name and not name.startswith("-") and not name.endswith("/adapter"):
+        import difflib  # noqa: PLC0415 - only for a mistake
+
         near = difflib.get_close_matches(name, commands.SUMMARIES, n=1)
         hint = f"; did you mean {near[0]}?" if near else ""
         see = "`gpu-metrics-adapter --help` lists the commands"

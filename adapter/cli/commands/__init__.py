@@ -2,18 +2,16 @@
 
 Each module of a command has its command line, and `main(argv)`, which returns the exit code, and
 raises UsageError and HelpRequested of `adapter.settings`. So that --help stays fast, a module is
-imported only when its command runs, and what does the work is imported after the flags are parsed.
+imported only when its command runs, and what does the work is imported after the flags are parsed;
+this module imports neither.
 """
 
 from __future__ import annotations
 
 import contextlib
 import importlib
-import logging
 import sys
 from collections.abc import Iterator, Sequence
-
-from adapter import settings
 
 SUMMARIES = {
     "serve": "serve the Kubernetes metrics APIs (default command)",
@@ -36,6 +34,8 @@ SUMMARIES = {
 
 def run(name: str, argv: Sequence[str]) -> int:
     """Run the command `name` with the arguments after its name; return the exit code."""
+    from adapter import settings
+
     try:
         module = importlib.import_module(f"{__name__}.{name}")
     except ModuleNotFoundError as error:
@@ -61,6 +61,8 @@ def run(name: str, argv: Sequence[str]) -> int:
 @contextlib.contextmanager
 def without_log() -> Iterator[None]:
     """Log nothing inside: a report has what matters."""
+    import logging
+
     log = logging.getLogger("adapter")
     log.setLevel(logging.CRITICAL)
     try:
