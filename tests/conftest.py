@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import threading
 from collections.abc import Iterator
+from unittest import mock
 
 import hypothesis
 import pytest
@@ -48,6 +50,8 @@ NIGHTLY = ("tools/backends/", "tools/bench/", "tools/node/")
 """Folders whose tests with real servers run at night: they prove other servers and programs."""
 
 _start = Daemon.start
+_NO_ROOTS = {"SSL_CERT_FILE": os.devnull}
+"""No certificates in a default TLS context: reading those of the machine takes 40 ms each time."""
 _COVERAGE = {"COVERAGE_PROCESS_CONFIG", "COVERAGE_PROCESS_START"}
 """Variables with which Python traces the programs that tests start."""
 
@@ -64,6 +68,17 @@ def empty_prometheus(
     """Real Prometheus without samples; one for each file, so that files use the same names."""
     with prometheus.run(tmp_path_factory.mktemp("prometheus")) as running:
         yield running
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[object]:
+    """Collect without garbage collections: what is allocated lives until the end of the run."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -83,9 +98,13 @@ def _turn(item: pytest.Item) -> tuple[int, bool]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[object]:
-    """Do not trace tests that are `real`: the others hold the gates of coverage."""
+    """Do not trace tests that are `real`: the others hold the gates of coverage.
+
+    Only real ones trust the certificates of the machine: they may download programs.
+    """
     if item.get_closest_marker("real") is None:
-        return (yield)
+        with mock.patch.dict(os.environ, _NO_ROOTS):
+            return (yield)
     traces = sys.gettrace(), threading.gettrace()
     programs = {name: os.environ.pop(name) for name in _COVERAGE & os.environ.keys()}
     sys.settrace(None)
