@@ -235,8 +235,7 @@ async def test_the_secret_of_an_earlier_version_stays_in_use(apply, secret_resto
     document = secret.document(state, name=TLS, namespace=NAMESPACE)
     replace_secret(applied, document | {"type": "kubernetes.io/tls"})
 
-    for _ in range(2):
-        apply()
+    apply()
     replica = Replica(kube)
     assert await replica.controller.attempt()
     replica.now += dt.timedelta(days=5)
@@ -262,8 +261,7 @@ async def test_the_secret_of_certs_issue_stays_in_use(
     assert certs.main(["issue", f"--service-namespace={NAMESPACE}"]) == 0
     issued = capsys.readouterr().out
     applied.kubectl(*flags.split(), text=issued)
-    for _ in range(2):
-        apply()
+    apply()
     replica = Replica(kube)
 
     assert await replica.controller.attempt()

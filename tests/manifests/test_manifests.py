@@ -5,9 +5,7 @@ What they share with the chart is held by its golden renderings and `chart/test_
 
 from __future__ import annotations
 
-import datetime as dt
 import ipaddress
-import logging
 import os
 import re
 import subprocess
@@ -17,17 +15,11 @@ import pytest
 import yaml
 
 from adapter import settings
-from adapter.clients.kubernetes import Kube
 from adapter.clients.own_rights import AUTHENTICATION_CONFIG as CLIENT_CAS
-from adapter.server.tls import serving_certificate
-from adapter.server.tls.apiservices import APIServiceController
 from certs import secret
 from certs.renew import CertificatePolicy
 from rules import presets
 from rules.metrics_apis import APIS, CUSTOM, EXTERNAL
-from tests.store import REGISTRATION, Store
-from tools.certificates import DAY, NOW
-from tools.fakes import kubernetes
 
 MANIFESTS = Path(__file__).parents[2] / "manifests"
 FOLDERS = ("base", *sorted(f"overlays/{each.name}" for each in (MANIFESTS / "overlays").iterdir()))
@@ -279,75 +271,6 @@ def test_the_autoscaler_may_read_every_metric(base):
     assert {"get", "list"} <= set(role["rules"][0]["verbs"])
     (subject,) = binding["subjects"]
     assert (subject["name"], subject["namespace"]) == ("horizontal-pod-autoscaler", "kube-system")
-
-
-def attributes(method, path):
-    """Return verb, group and resource of a request, and its namespace and name."""
-    root, *parts = path.strip("/").split("/")
-    group = "" if root == "api" else parts.pop(0)
-    parts.pop(0)
-    namespace = None
-    if parts[0] == "namespaces" and len(parts) > 2:
-        namespace = parts[1]
-        parts = parts[2:]
-    name = parts[1] if len(parts) > 1 else None
-    return (VERBS[method], group, parts[0]), {"namespace": namespace, "name": name}
-
-
-class PausedError(Exception):
-    """A controller has done what was due."""
-
-
-async def end_at_pause(_: float) -> None:
-    raise PausedError
-
-
-@pytest.mark.parametrize("folder", ["base", "external_metrics", "resource_metrics"])
-async def test_the_permissions_suffice_for_the_certificate_controllers(
-    real_servers, request, folder, aiohttp_server, tmp_path, caplog
-):
-    built = request.getfixturevalue(folder)
-    store, now, served = Store(), NOW, []
-
-    def refuse(method, path):
-        what, where = attributes(method, path)
-        return 0 if built.allows(*what, **where) else 403
-
-    store.refuse = refuse
-    store.put(f"/api/v1/namespaces/{NAMESPACE}/secrets/{SECRET}", built.one("Secret"))
-    for each in built.of("APIService"):
-        store.put(REGISTRATION + each["metadata"]["name"], each)
-    server = await aiohttp_server(store.app())
-    kube = await Kube.connect(kubernetes.kubeconfig(tmp_path, server), qps=1e6, burst=10**6)
-    names = [each["metadata"]["name"] for each in built.of("APIService")]
-    served_names = [name for api in APIS for name in api.apiservices]
-    apiservices = APIServiceController(
-        kube, served_names, service=NAME, namespace=NAMESPACE, sleep=end_at_pause
-    )
-    controller = serving_certificate.ServingCertificateController(
-        kube,
-        apiservices,
-        served.append,
-        name=SECRET,
-        namespace=NAMESPACE,
-        policy=CertificatePolicy.of_service(NAME, NAMESPACE),
-        clock=lambda: now,
-    )
-
-    for days in (0, 5, 260, 261, 300):
-        now = NOW + days * DAY + dt.timedelta(minutes=days)
-        assert await controller.attempt()
-        assert ";" not in controller.check().fact
-    with pytest.raises(PausedError):
-        await apiservices.run()
-    await kube.close()
-
-    assert len({each.chain[-1] for each in served}) == 2
-    assert "forbidden" not in apiservices.check().fact
-    assert [each.message for each in caplog.records if each.levelno >= logging.WARNING] == []
-    for name in names:
-        assert store.objects[REGISTRATION + name]["spec"]["caBundle"]
-        assert store.objects[REGISTRATION + name]["metadata"]["annotations"]
 
 
 def test_with_cert_manager_the_certificate_comes_from_its_secret(cert_manager):
