@@ -245,13 +245,6 @@ async def test_malformed_list_is_broken(cluster, api, body):
         await api.collect("/api/v1/pods", {}, name)
 
 
-async def test_closed_port_is_unreachable(api_server, api):
-    await api_server.close()
-
-    with pytest.raises(errors.Unreachable, match="/api/v1/pods"):
-        await api.get("/api/v1/pods")
-
-
 # Discovery
 
 

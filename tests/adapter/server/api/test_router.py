@@ -152,27 +152,6 @@ async def test_the_guard_runs_before_routing(target):
     assert (got.status, guarded_paths) == (403, [target])
 
 
-@pytest.mark.parametrize(
-    ("path", "namespace"),
-    [
-        ("namespaces/default/nodes/n/m", ""),
-        ("namespaces/default/nodes/*/m", "default"),
-        ("namespaces/default/pods/p/m", "default"),
-    ],
-)
-async def test_named_cluster_scoped_objects_are_authorized_at_cluster_scope(path, namespace):
-    namespaces = []
-
-    async def guard(request, head, info):
-        namespaces.append(info.namespace)
-        return EVERYBODY
-
-    async with wired.listening(wired.build_router(guard=guard)) as port:
-        await wired.fetch(port, f"{CUSTOM}/v1beta2/{path}")
-
-    assert namespaces == [namespace]
-
-
 @pytest.mark.slow
 async def test_a_body_does_not_count_towards_the_head(port):
     got = await wired.send(

@@ -202,18 +202,6 @@ async def test_an_impersonated_user_is_authorized_instead_of_the_requester(port,
     ]
 
 
-async def test_constrained_impersonation_grants_nothing(port, cluster):
-    """The verbs of KEP-5284 are not reviewed at all."""
-    cluster.decide = lambda spec: {
-        "allowed": spec.get("resourceAttributes", {}).get("verb") != "impersonate"
-    }
-
-    got = await wired.fetch(port, "/version", headers={**JANE, "Impersonate-User": "joe"})
-
-    assert got.status == 403
-    assert len(specs(cluster)) == 1
-
-
 async def test_system_masters_that_impersonate_lose_their_rights(port, cluster):
     cluster.decide = lambda spec: {"allowed": False}
 

@@ -210,15 +210,6 @@ async def test_a_failed_review_rejects_the_token_and_is_not_cached(
 
 
 @pytest.mark.slow
-async def test_retryable_errors_are_retried(cluster, token_reviews):
-    cluster.tokens[SECRET] = JANE
-    cluster.fail("/apis/authentication", status=500)
-
-    assert await token_reviews().user(SECRET) == USER
-    assert len(cluster.requests) == 2
-
-
-@pytest.mark.slow
 async def test_the_timeout_covers_all_attempts(cluster, token_reviews, monkeypatch):
     assert tokens.TIMEOUT == 10.0
     monkeypatch.setattr(tokens, "TIMEOUT", 0.7)

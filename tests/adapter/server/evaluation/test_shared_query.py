@@ -254,16 +254,6 @@ async def test_identical_concurrent_requests_are_one_query_also_with_freshness_z
     assert len(shared.client.queries) == 1
 
 
-async def test_freshness_of_the_rule_comes_before_that_of_the_server(shared):
-    never, long = shared(), shared(freshness=0.0)
-    zero, hour = entry_of(more="freshness: 0s"), entry_of(more="freshness: 1h")
-    for _ in range(10):
-        await never.milli(pods("p0", entry=zero))
-        await long.milli(pods("p0", entry=hour))
-
-    assert (len(never.client.queries), len(long.client.queries)) == (10, 1)
-
-
 def alive(kind: type) -> int:
     gc.collect()
     return sum(isinstance(each, kind) for each in gc.get_objects())
@@ -422,19 +412,6 @@ async def test_bug_in_a_merged_evaluation_is_logged_and_requests_are_queried_sep
     assert record.getMessage().startswith("rules[0] (rules.yaml:3): ")
     assert "queried separately for 10 min: ZeroDivisionError: a bug" in caplog.text
     assert shared.evaluation.status().fact.startswith("rules[0] (rules.yaml:3): queried separately")
-
-
-async def test_after_a_timeout_requests_are_queried_separately_for_a_minute(shared, caplog):
-    shared = shared()
-    shared.client.failure = lambda promql: errors.TimedOut("too slow") if "=~" in promql else None
-    for number in range(2):
-        await shared.evaluation.values(pods(f"p{number}"))
-
-    with pytest.raises(errors.TimedOut):
-        await shared.evaluation.values(pods("p2"))
-
-    assert shared.counted("refused") == 1
-    assert "for 1 min: too slow" in caplog.text
 
 
 async def test_values_return_when_prometheus_does(real_servers, shared, tmp_path):

@@ -120,17 +120,6 @@ async def test_names_become_metrics_of_the_resources_that_their_labels_map_to(se
     }
 
 
-async def test_next_relist_adds_new_names(server, make):
-    server.put('new_a{namespace="n",pod="p"} 1')
-    relist = make(server.url, rule('{__name__=~"new_.*"}'), monotonic=Ticks())
-    await relist.once()
-
-    server.put('new_b{namespace="n",pod="p"} 1')
-    await relist.once()
-
-    assert metrics(relist) == {"new_a", "new_b"}
-
-
 @pytest.mark.parametrize(
     ("selector", "listed"),
     [
@@ -237,15 +226,6 @@ async def test_a_rule_whose_series_cannot_be_used_is_logged_once(server, make, m
     assert first.entry(PODS, "sound")
     assert relist.generation.catalog is first
     assert not caplog.records
-
-
-async def test_series_are_never_fetched(server, make, proxy):
-    server.put('plain{namespace="n",pod="p"} 1')
-    fake = await proxy()
-
-    await make(fake.url, rule("plain")).once()
-
-    assert "/api/v1/series" not in {each.path for each in fake.requests}
 
 
 async def test_rules_with_the_same_selector_share_requests(server, make, proxy):
@@ -736,16 +716,6 @@ async def test_attempted_is_set_after_the_timeout_if_prometheus_hangs(make, prox
     assert relist.statuses[0].listed is None
 
 
-async def test_attempted_is_set_by_failures_too(make, proxy):
-    fake = await proxy(fakes.says("down", status=503))
-    relist = make(fake.url, rule("failing"), rule("failing_too"))
-    assert not relist.attempted.is_set()
-
-    await relist.once()
-
-    assert relist.attempted.is_set()
-
-
 async def test_attempted_is_set_without_rules(make, server):
     relist = make(server.url)
 
@@ -817,15 +787,6 @@ async def pauses_of(make, fake, monkeypatch, **options):
 
 
 # Several labels for one resource
-
-
-async def test_pod_of_the_exporter_is_not_taken_for_the_workload(server, make):
-    server.put('own{namespace="n",exported_pod="work",pod="exporter"} 1')
-    relist = make(server.url, rule("own", labels=SWITCHING))
-
-    await relist.once()
-
-    assert pod_labels(relist, "own") == ("exported_pod",)
 
 
 async def test_fleet_that_switches_labels_is_queried_by_the_live_label(server, make):
