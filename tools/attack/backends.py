@@ -25,8 +25,8 @@ from aiohttp import test_utils, web
 from tools.attack import hostile
 from tools.attack.hostile import CASES, HOSTILE
 from tools.bench import processes
+from tools.documents import Document
 from tools.fakes import kubernetes, prometheus
-from tools.manifests import Document
 
 AUTOSCALER = "system:serviceaccount:kube-system:horizontal-pod-autoscaler"
 REVIEW_SECONDS = 0.02

@@ -11,8 +11,8 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from tools import manifests
-from tools.manifests import Document
+from tools import documents
+from tools.documents import Document
 
 HOSTILE = "hostile"
 """The namespace of the attacker."""
@@ -53,19 +53,19 @@ def config_map(
 ) -> Document:
     """Return a ConfigMap with these rules, or with this text."""
     data = {"rules.yaml": text or json.dumps({"rules": rules}, ensure_ascii=False)}
-    document = _existing(manifests.new("v1", "ConfigMap", name, namespace, data=data), created)
+    document = _existing(documents.new("v1", "ConfigMap", name, namespace, data=data), created)
     document["metadata"]["labels"] = dict((SELECTOR.split("="),))
     return document
 
 
 def hpa(name: str, metrics: Iterable[Document], *, namespace: str = HOSTILE) -> Document:
     """Return an HPA with these metrics."""
-    return _existing(manifests.hpa(name, *metrics, target="web", namespace=namespace))
+    return _existing(documents.hpa(name, *metrics, target="web", namespace=namespace))
 
 
 def external(name: str) -> Document:
     """Return an External metric of an HPA."""
-    return manifests.external_metric(name, "1", kind="Value")
+    return documents.external_metric(name, "1", kind="Value")
 
 
 def _existing(document: Document, created: str = _NEW) -> Document:

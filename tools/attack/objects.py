@@ -22,7 +22,7 @@ from pathlib import Path
 
 from rules import limits
 from rules.limits import name_of
-from tools import manifests
+from tools import documents
 from tools.attack import hostile
 from tools.attack.__main__ import memory_limit
 from tools.bench import processes
@@ -30,7 +30,7 @@ from tools.certificates import INSECURE
 from tools.cluster import server
 from tools.cluster.server import Server
 from tools.control_plane.plane import ControlPlane
-from tools.manifests import Document
+from tools.documents import Document
 from tools.real import prometheus
 from tools.real.prometheus import Prometheus, status, wait_for
 from tools.waiting import repeated
@@ -128,12 +128,12 @@ class Generator:
             lambda: [hostile.external("m" * (1 + self._size(limited.hpa_metric_text)))],
             lambda: [hostile.external(each) for each in ("load", "../../x", "%ff")],
             lambda: [
-                manifests.pods_metric(
+                documents.pods_metric(
                     "load", "1", matchLabels={f"k{n}": "v" for n in range(self._size(64))}
                 )
             ],
             lambda: [
-                manifests.object_metric("load", "v1", kind, of)
+                documents.object_metric("load", "v1", kind, of)
                 for kind, of in (("Pod", "web"), ("Quantum", "a/b"))
             ],
         )
@@ -150,7 +150,7 @@ class Generator:
             "uid": f"{self._random.getrandbits(128):032x}",
             "controller": True,
         }
-        document = manifests.pod(
+        document = documents.pod(
             self._random.choice((name, f"{'x' * 200}{name}")),
             namespace,
             labels={"app": "web", **labels},
@@ -228,10 +228,10 @@ def installed(control_plane: ControlPlane, folder: Path) -> Iterator[None]:
         server.install(control_plane, overlay=server.overlay(folder, "team-rules"))
         try:
             for each in spaces:
-                created = manifests.new("v1", "Namespace", each, "")
+                created = documents.new("v1", "Namespace", each, "")
                 control_plane.admin.call("POST", "/api/v1/namespaces", created)
             for namespace in ("default", *TEAMS):
-                web = manifests.pod("web", namespace, automountServiceAccountToken=False)
+                web = documents.pod("web", namespace, automountServiceAccountToken=False)
                 create(control_plane, web)
             for namespace in TEAMS:
                 rules = hostile.config_map("rules", hostile.rule("load"), namespace=namespace)

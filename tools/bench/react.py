@@ -26,7 +26,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tools import manifests
+from tools import documents
 from tools.bench import processes
 from tools.bench.workload import LABEL, METRIC, Size
 from tools.certificates import INSECURE
@@ -166,10 +166,10 @@ def _create_workloads(admin: Client, size: Size) -> None:
 
     def create(namespace: str, app: str) -> None:
         path = f"/apis/apps/v1/namespaces/{namespace}/deployments"
-        deployment = manifests.workload(
+        deployment = documents.workload(
             "Deployment",
             app,
-            manifests.pod(app, **_POD)["spec"],
+            documents.pod(app, **_POD)["spec"],
             namespace,
             paused=True,
             replicas=size.pods_per_app,
@@ -177,7 +177,7 @@ def _create_workloads(admin: Client, size: Size) -> None:
         admin.call("POST", path, deployment)
         for name in size.pod_names(app):
             path = f"/api/v1/namespaces/{namespace}/pods"
-            document = manifests.pod(name, namespace, labels={LABEL: app}, nodeName=_NODE, **_POD)
+            document = documents.pod(name, namespace, labels={LABEL: app}, nodeName=_NODE, **_POD)
             pod = admin.call("POST", path, document)
             admin.call(
                 "PATCH",
@@ -198,11 +198,11 @@ def _create_autoscalers(admin: Client, size: Size, sync: float) -> None:
     def create(namespace: str, app: str) -> None:
         time.sleep(max(0.0, due[app] - time.monotonic()))
         path = f"/apis/autoscaling/v2/namespaces/{namespace}/horizontalpodautoscalers"
-        metric = manifests.pods_metric(METRIC, str(BEFORE))
+        metric = documents.pods_metric(METRIC, str(BEFORE))
         replicas: Mapping[str, Any] = dict.fromkeys(
             ("minReplicas", "maxReplicas"), size.pods_per_app
         )
-        admin.call("POST", path, manifests.hpa(app, metric, namespace=namespace, **replicas))
+        admin.call("POST", path, documents.hpa(app, metric, namespace=namespace, **replicas))
 
     _run_all("HPAs", create, size)
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from tools import manifests
+from tools import documents
 from tools.certificates import Holder
 from tools.control_plane import build, flags
 from tools.control_plane.client import Client
@@ -124,10 +124,10 @@ class ControlPlane:
         The aggregator then dials `localhost` at the port that the APIService names.
         """
         self.admin.apply(
-            f"/api/v1/namespaces/{namespace}", manifests.new("v1", "Namespace", namespace, "")
+            f"/api/v1/namespaces/{namespace}", documents.new("v1", "Namespace", namespace, "")
         )
         spec = {"type": "ExternalName", "externalName": "localhost"}
-        service = manifests.new("v1", "Service", name, namespace, spec=spec)
+        service = documents.new("v1", "Service", name, namespace, spec=spec)
         self.admin.apply(f"/api/v1/namespaces/{namespace}/services/{name}", service)
 
     def api_service(
@@ -147,7 +147,7 @@ class ControlPlane:
         }
         if ca is not None:
             spec["caBundle"] = base64.b64encode(ca).decode()
-        document = manifests.new("apiregistration.k8s.io/v1", "APIService", name, "", spec=spec)
+        document = documents.new("apiregistration.k8s.io/v1", "APIService", name, "", spec=spec)
         self.admin.apply(f"/apis/apiregistration.k8s.io/v1/apiservices/{name}", document)
 
     def available(self, name: str) -> tuple[bool, str]:

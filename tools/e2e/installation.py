@@ -27,9 +27,9 @@ from tools import helm
 from tools.cluster import hpa
 from tools.control_plane import build
 from tools.control_plane.client import Client, is_true
+from tools.documents import Document
 from tools.e2e import probe
 from tools.e2e.probe import Probe
-from tools.manifests import Document
 from tools.real.prometheus import wait_for
 from tools.workload import objects
 

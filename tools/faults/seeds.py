@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from tools.documents import external_metric, object_metric, pods_metric
 from tools.faults.gate import Mode
-from tools.manifests import external_metric, object_metric, pods_metric
 from tools.presets.table import EXPORTERS
 
 PLAIN = "avg by (<<.GroupBy>>) (<<.Series>>{<<.LabelMatchers>>})"

@@ -22,17 +22,17 @@ from typing import Any
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from adapter.cli import program
-from tools import manifests
+from tools import documents
 from tools.certificates import Holder
 from tools.cluster import server
 from tools.cluster.kubelet import running_status
 from tools.cluster.server import NAME, NAMESPACE, Server
 from tools.control_plane.client import MERGE_PATCH
 from tools.control_plane.plane import ControlPlane
+from tools.documents import Document
 from tools.faults import seeds
 from tools.faults.gate import Gate
 from tools.faults.seeds import AGO, FAULTS, Fault, Place
-from tools.manifests import Document
 from tools.real import prometheus
 from tools.real.prometheus import Prometheus, wait_for
 from tools.waiting import repeated
@@ -54,19 +54,19 @@ _SYNCS = 7.0
 def replica_set(name: str) -> Document:
     """Return a ReplicaSet that adopts the pod of `pod`."""
     # There is no such account, so no pod is created.
-    spec = manifests.pod(name, serviceAccountName="missing")["spec"]
-    return manifests.workload("ReplicaSet", name, spec, replicas=1)
+    spec = documents.pod(name, serviceAccountName="missing")["spec"]
+    return documents.workload("ReplicaSet", name, spec, replicas=1)
 
 
 def pod(app: str) -> Document:
     """Return the pod `APP-0`."""
     requests = {"requests": {"cpu": "100m"}}
-    return manifests.pod(f"{app}-0", labels={"app": app}, resources=requests)
+    return documents.pod(f"{app}-0", labels={"app": app}, resources=requests)
 
 
 def hpa(name: str, fault: Fault) -> Document:
     """Return an HPA that has the fault, or only its target."""
-    return manifests.hpa(
+    return documents.hpa(
         name,
         fault.spec,
         target=fault.target,

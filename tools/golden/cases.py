@@ -11,11 +11,11 @@ from typing import Any
 import yaml
 
 from adapter.cli.local_prometheus.remote_write import STALE, Labels
-from tools import manifests
+from tools import documents
+from tools.documents import Document
 from tools.faults import seeds, testbed
 from tools.faults.gate import Mode
 from tools.faults.seeds import AGO, Fault
-from tools.manifests import Document
 from tools.real import prometheus
 
 _REPORTS = Path(__file__).parents[2] / "tests" / "golden" / "reports"
@@ -86,7 +86,7 @@ def pod(namespace: str, name: str, app: str) -> Document:
     """Return a pod that has been Ready for long."""
     ready = {"type": "Ready", "status": "True", "lastTransitionTime": "2025-01-01T00:01:00Z"}
     status = {"phase": "Running", "startTime": "2025-01-01T00:00:00Z", "conditions": [ready]}
-    return manifests.pod(name, namespace, labels={"app": app}) | {"status": status}
+    return documents.pod(name, namespace, labels={"app": app}) | {"status": status}
 
 
 def hpa(
@@ -106,7 +106,7 @@ def hpa(
         "desiredReplicas": replicas,
         "conditions": [] if replicas else asleep,
     }
-    document = manifests.hpa(
+    document = documents.hpa(
         name, metric, target=target, kind=kind, namespace=namespace, minReplicas=low
     )
     document["metadata"]["uid"] = name

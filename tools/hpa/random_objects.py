@@ -7,7 +7,7 @@ import datetime as dt
 import random
 from typing import Any
 
-from tools import manifests
+from tools import documents
 
 NAMESPACE = "random"
 GROUP, KIND, PLURAL = "test.example.com", "Scalable", "scalables"
@@ -78,7 +78,7 @@ def _case(
 
 def target(name: str, spec: int, status: int) -> dict[str, Any]:
     """Return what an HPA scales, with these replicas in its spec and its status."""
-    return manifests.new(
+    return documents.new(
         f"{GROUP}/v1",
         KIND,
         name,

@@ -18,7 +18,7 @@ import yaml
 
 from adapter.cli.demo.engine import Model
 from adapter.cli.demo.fleet import GpuPod
-from tools import manifests
+from tools import documents
 from tools.cluster.fleet import LiveFleet
 from tools.cluster.walkthrough import Walkthrough, echo
 from tools.model_server.server import MAX_RUNNING
@@ -47,11 +47,11 @@ _CONTAINER = {
     "image": "vllm/vllm-openai",
     "resources": {"limits": {"nvidia.com/gpu": 1}},
 }
-DEPLOYMENT = manifests.workload("Deployment", APP, {"containers": [_CONTAINER]}, replicas=1)
-HPA = manifests.hpa(
+DEPLOYMENT = documents.workload("Deployment", APP, {"containers": [_CONTAINER]}, replicas=1)
+HPA = documents.hpa(
     APP,
-    manifests.pods_metric("requests_waiting_current", "5"),
-    manifests.pods_metric("kv_cache_utilization_current", "80"),
+    documents.pods_metric("requests_waiting_current", "5"),
+    documents.pods_metric("kv_cache_utilization_current", "80"),
     minReplicas=1,
     maxReplicas=2,
     behavior={"scaleDown": {"stabilizationWindowSeconds": 10}},

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import yaml
 
-from tools import manifests
+from tools import documents
 
 BERT = "bert-intent-detection"
 LOAD = "bert-load"
@@ -54,10 +54,10 @@ def hpa(*, server: bool) -> str:
     document = yaml.safe_load(EXAMPLE.read_text())
     document["spec"]["behavior"] = BEHAVIOR
     if server:
-        document["spec"]["metrics"] = [manifests.pods_metric(*each) for each in SERVER_METRICS]
+        document["spec"]["metrics"] = [documents.pods_metric(*each) for each in SERVER_METRICS]
     return yaml.safe_dump(document, sort_keys=False)
 
 
-def _deployment(name: str, *, replicas: int, container: manifests.Document) -> str:
+def _deployment(name: str, *, replicas: int, container: documents.Document) -> str:
     pod = {"containers": [container]}
-    return yaml.safe_dump(manifests.workload("Deployment", name, pod, replicas=replicas))
+    return yaml.safe_dump(documents.workload("Deployment", name, pod, replicas=replicas))

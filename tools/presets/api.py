@@ -17,7 +17,7 @@ from adapter import settings
 from adapter.cli.local_prometheus.process import free_port
 from adapter.server.app import server as app
 from tools import quantity
-from tools.manifests import new
+from tools.documents import new
 from tools.waiting import until
 
 GROUP = "/apis/custom.metrics.k8s.io/v1beta1"

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from adapter.cli.local_prometheus.remote_write import STALE, Labels, Samples
-from tools import manifests
+from tools import documents
 
 STEP = 15
 LAG = 3
@@ -328,7 +328,7 @@ def _rules_of_pods(draw: random.Random, case: Case, *keys: str) -> str:
 def _of_pods(draw: random.Random, case: Case) -> None:
     case.rules = _rules_of_pods(draw, case)
     target = draw.choice(["1", "30", "50", "500m"])
-    case.metric = manifests.pods_metric(f"m{case.number}", target)
+    case.metric = documents.pods_metric(f"m{case.number}", target)
 
 
 def _described(case: Case, draw: random.Random, kind: str, name: str, version: str) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import yaml
 
 from adapter.cli.demo import fleet
-from tools.manifests import Document, new, workload
+from tools.documents import Document, new, workload
 from tools.playground import manifests
 from tools.workload import exporter
 

@@ -14,7 +14,7 @@ import pytest
 from tools.attack import __main__ as command
 from tools.attack import objects
 from tools.control_plane.plane import ControlPlane
-from tools.manifests import Document
+from tools.documents import Document
 
 COUNT, SEED = int(os.environ.get("COUNT", "100")), int(os.environ.get("SEED", "41"))
 SLOW = command.Result(values=1, start=4, start_of_teams=20)

@@ -12,7 +12,7 @@ from adapter.clients import kubernetes
 from adapter.server.auth import authorization, filters
 from adapter.server.auth.user import User, with_authenticated_group
 from tests.adapter import wired
-from tools.manifests import new
+from tools.documents import new
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 CUSTOM = "/apis/custom.metrics.k8s.io/v1beta2"

@@ -16,13 +16,13 @@ from pathlib import Path
 
 import pytest
 
-from tools import manifests
+from tools import documents
 from tools.certificates import INSECURE
 from tools.cluster import server
 from tools.cluster.server import Server
 from tools.control_plane.plane import ControlPlane
+from tools.documents import Document
 from tools.faults import testbed
-from tools.manifests import Document
 from tools.real import prometheus
 from tools.real.prometheus import Prometheus, wait_for
 from tools.waiting import repeated
@@ -127,8 +127,8 @@ class Bed:
 
 def hpa(metric: str) -> Document:
     """Return an HPA on the metric, called as it, with hyphens."""
-    of = manifests.external_metric if metric in EXTERNAL else manifests.pods_metric
-    return manifests.hpa(name_of(metric), of(metric, "1"), kind="ReplicaSet", maxReplicas=1)
+    of = documents.external_metric if metric in EXTERNAL else documents.pods_metric
+    return documents.hpa(name_of(metric), of(metric, "1"), kind="ReplicaSet", maxReplicas=1)
 
 
 def name_of(metric: str) -> str:
