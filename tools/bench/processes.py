@@ -17,16 +17,13 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from certs.issue import issue_temporary
 from tools.certificates import Holder
 from tools.control_plane import daemon
+from tools.control_plane.foreground import Steps
 from tools.real import prometheus as real
 
-_STARTED = time.monotonic()
+progress = Steps(sys.stderr)
+"""Prints what is done next on standard error."""
 _CPUCLOCK_SCHED = 2
 """CPUCLOCK_SCHED of include/linux/posix-timers_types.h."""
-
-
-def progress(text: str) -> None:
-    """Print a line with the seconds since the start on standard error."""
-    print(f"[{time.monotonic() - _STARTED:4.0f} s] {text}", file=sys.stderr, flush=True)
 
 
 def certificates(folder: Path) -> Holder:

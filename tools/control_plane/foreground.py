@@ -8,6 +8,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
+from typing import TextIO
 
 from adapter.cli.local_prometheus.debian import NoProgramError
 
@@ -17,12 +18,14 @@ _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 class Steps:
     """Prints what is started next, with the seconds since the start."""
 
-    def __init__(self) -> None:
+    def __init__(self, stream: TextIO | None = None) -> None:
         self._started = time.monotonic()
+        self._stream = stream
 
     def __call__(self, text: str) -> None:
         """Print a line."""
-        print(f"{time.monotonic() - self._started:6.1f} s  {text}", flush=True)
+        seconds = time.monotonic() - self._started
+        print(f"{seconds:6.1f} s  {text}", file=self._stream, flush=True)
 
 
 @contextlib.contextmanager

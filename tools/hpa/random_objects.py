@@ -100,19 +100,14 @@ def chosen(
         ready = {"type": "Ready", "status": "True", "lastTransitionTime": _time(3600)}
         each["status"] = {"phase": "Running", "conditions": [ready], "startTime": _time(3600)}
     key = "value" if "value" in targeted else "averageValue"
-    source: dict[str, Any] = {
-        "metric": {"name": metric},
-        "target": {"type": key[0].upper() + key[1:], **targeted},
-    }
-    path = f"{EXTERNAL}/{metric}"
+    of, path = "", f"{EXTERNAL}/{metric}"
     if kind == "Object":
-        source["describedObject"] = {"apiVersion": f"{GROUP}/v1", "kind": KIND, "name": name}
-        path = f"{CUSTOM}/{PLURAL}.{GROUP}/{name}/{metric}"
+        of, path = name, f"{CUSTOM}/{PLURAL}.{GROUP}/{name}/{metric}"
     items = [
         _custom(metric, name, each) if kind == "Object" else _external(metric, each)
         for each in values
     ]
-    metrics = [{"type": kind, kind.lower(): source}]
+    metrics = [_source(metric, kind, {"type": key[0].upper() + key[1:], **targeted}, of)]
     bounds = {"minReplicas": 1, "maxReplicas": 7}
     return _case(name, bounds, metrics, behavior, (2, 2), pods, {path: items})
 
@@ -160,21 +155,16 @@ def _metric(
         }
         items = [_custom(name, each, value) for each, value in values.items()]
         replies[f"{CUSTOM}/pods/*/{name}"] = None if absent else items
-        source = {"metric": {"name": name}, "target": _target(draw, "AverageValue")}
-        return {"type": kind, "pods": source}
+        return _source(name, kind, _target(draw, "AverageValue"))
     if kind == "Object":
         path = f"{CUSTOM}/{PLURAL}.{GROUP}/{app}/{name}"
         replies[path] = None if absent else [_custom(name, app, _value(draw))]
-        described = {"apiVersion": f"{GROUP}/v1", "kind": KIND, "name": app}
-        target = _target(draw, "Value", "AverageValue")
-        source = {"metric": {"name": name}, "describedObject": described, "target": target}
-        return {"type": kind, "object": source}
+        return _source(name, kind, _target(draw, "Value", "AverageValue"), app)
     if kind == "External":
         values_of = [_value(draw) for _ in range(draw.choice([0, 1, 1, 1, 2, 3]))]
         items = [_external(name, each) for each in values_of]
         replies[f"{EXTERNAL}/{name}"] = None if absent else items
-        target = _target(draw, "Value", "AverageValue")
-        return {"type": kind, "external": {"metric": {"name": name}, "target": target}}
+        return _source(name, kind, _target(draw, "Value", "AverageValue"))
     if app not in replies:
         usages = [_usage(draw, each) for each in pods if draw.random() < chance]
         replies[app] = None if absent else usages
@@ -185,6 +175,14 @@ def _metric(
     container = draw.choice(["a", "a", "s"])
     inner: dict[str, Any] = {"name": resource, "container": container, "target": target}
     return {"type": kind, "containerResource": inner}
+
+
+def _source(name: str, kind: str, target: dict[str, Any], of: str = "") -> dict[str, Any]:
+    """Return a metric of an HPA; `of` is the described object."""
+    source: dict[str, Any] = {"metric": {"name": name}, "target": target}
+    if of:
+        source["describedObject"] = {"apiVersion": f"{GROUP}/v1", "kind": KIND, "name": of}
+    return {"type": kind, kind.lower(): source}
 
 
 def _custom(metric: str, name: str, value: str) -> dict[str, Any]:

