@@ -32,9 +32,9 @@ ROOT = Path(__file__).parents[1]
 DIST = Path("build/dist")
 CHART = Path("manifests/chart")
 REGISTRY = '  registry: ""\n'
+"""Line of the chart's values; a released chart names the image of its release."""
 OWNER = "OWNER"
 """What stands for the owner of the repository in the URLs of setup.cfg."""
-"""Line of the chart's values; a released chart names the image of its release."""
 
 _VERSIONS = {
     "adapter/__init__.py": r'^__version__ = "(.*)"$',

@@ -73,38 +73,25 @@ def test_kept_claims_are_no_problem() -> None:
     assert [*report.problems("adapter", columns, closed)] == []
 
 
-@pytest.mark.parametrize(
-    ("measured", "problem"),
-    [
-        ({"statuses": {"200": 98, "429": 2}}, "4x8x2: requests without status 200: 0.02, must be"),
-        ({"lists": 100}, "4x8x2: LISTs per request: 1, must be at most 0.01"),
-        ({"cpu": 10.0}, "4x8x2: CPU of the server, x bare: 100, must be at most 12"),
-        ({"rss": 201.0}, "4x8x2: RSS, x before: 2.01, must be at most 2"),
-    ],
-)
-def test_broken_claim_of_the_open_loop_is_a_problem(measured, problem) -> None:
-    (found,) = report.problems("adapter", [("adapter", SIZE, open_result(**measured))], ())
-
-    assert found.startswith(problem)
-
-
-@pytest.mark.parametrize(
-    ("protobuf", "json", "problem"),
-    [
-        (0.001, 0.001, "closed loop: requests/s, x bare: 0.001, must be at least"),
-        (0.8, 1.0, "closed loop: requests/s in protobuf, x JSON: 0.800, must be at least"),
-    ],
-)
-def test_broken_claim_of_the_closed_loop_is_a_problem(protobuf, json, problem) -> None:
+def test_broken_claims_are_problems() -> None:
+    statuses = {"200": 98, "429": 2}
+    broken = open_result(statuses=statuses, lists=100, cpu=10.0, rss=201.0)
     closed = [
         closed_result("bare asyncio"),
-        closed_result("adapter", rate_ratio=protobuf),
-        closed_result("adapter, JSON", rate_ratio=json),
+        closed_result("adapter", rate_ratio=0.001),
+        closed_result("adapter, JSON"),
     ]
 
-    (found,) = report.problems("adapter", (), closed)
+    found = [*report.problems("adapter", [("adapter", SIZE, broken)], closed)]
 
-    assert found.startswith(problem)
+    assert [each.partition(", must be at ")[0] for each in found] == [
+        "4x8x2: requests without status 200: 0.02",
+        "4x8x2: LISTs per request: 1",
+        "4x8x2: CPU of the server, x bare: 100",
+        "4x8x2: RSS, x before: 2.01",
+        "closed loop: requests/s, x bare: 0.001",
+        "closed loop: requests/s in protobuf, x JSON: 0.001",
+    ]
 
 
 def open_result(**changed) -> OpenResult:
