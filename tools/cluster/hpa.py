@@ -79,17 +79,20 @@ class Hpa:
 
 
 class Table:
-    """Output of `kubectl get hpa --watch`: a row for each change of more than the age."""
+    """Output of `kubectl get hpa --watch`, printed: a row for each change of more than the age."""
 
     def __init__(self) -> None:
         self.rows: list[tuple[str, ...]] = []
 
-    def add(self, hpa: Hpa) -> bool:
-        """Append a row if the HPA has changed, and return whether it has."""
-        changed = not self.rows or self.rows[-1][:-1] != hpa.cells[:-1]
-        if changed:
-            self.rows.append(hpa.cells)
-        return changed
+    def add(self, hpa: Hpa) -> None:
+        """Append and print a row if the HPA has changed."""
+        if self.rows and self.rows[-1][:-1] == hpa.cells[:-1]:
+            return
+        if not self.rows:
+            print("$ kubectl get hpa --watch &")
+        before = len(self.rows) + 1 if self.rows else 0
+        self.rows.append(hpa.cells)
+        print(*str(self).splitlines()[before:], sep="\n", flush=True)
 
     def __str__(self) -> str:
         return "\n".join(aligned((HEADER, *self.rows)))

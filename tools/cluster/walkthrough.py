@@ -17,7 +17,7 @@ import itertools
 import json
 import shlex
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +68,7 @@ class Walkthrough:
     def __init__(self, cluster: Cluster, *, hpa: str) -> None:
         self.cluster = cluster
         self.hpa = hpa
-        self.table = _PrintedTable()
+        self.table = Table()
 
     def kubectl(self, *arguments: str) -> str:
         """Print a kubectl command, run it, and return its output."""
@@ -188,23 +188,3 @@ def pod_values(cluster: Cluster, series: str) -> dict[str, float]:
 def echo(line: str) -> None:
     """Print a line of the walkthrough at once."""
     print(line, flush=True)
-
-
-class _PrintedTable(Table):
-    """Table that prints each row when it is added."""
-
-    def add(self, hpa: Hpa) -> bool:
-        changed = super().add(hpa)
-        if changed:
-            if len(self.rows) == 1:
-                echo("$ kubectl get hpa --watch &")
-                echo(self._line(HEADER))
-            echo(self._line(self.rows[-1]))
-        return changed
-
-    def _line(self, cells: Sequence[str]) -> str:
-        """Align cells to the columns of the first row, with space for the longest target."""
-        first = list(self.rows[0])
-        first[_TARGETS] = max(first[_TARGETS], "<unknown>/99", key=len)
-        widths = (max(len(a), len(b)) + 3 for a, b in zip(HEADER, first, strict=True))
-        return "".join(c.ljust(width) for c, width in zip(cells, widths, strict=True)).rstrip()
