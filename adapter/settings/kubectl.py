@@ -16,17 +16,24 @@ from adapter.settings.flag import (
     repeated,
 )
 from rules.findings import Finding
+from rules.names import is_namespace
 
 
 def _timeout(text: str) -> float:
     return float(text) if text.isdecimal() else duration().parse(text)
 
 
+def _name(text: str) -> str:
+    if text and not is_namespace(text):
+        raise ValueError("must be the name of a namespace")
+    return text
+
+
 def namespace() -> str:
     """Declare the flag for the namespace of objects that are named without one."""
     return flag(
         "namespace",
-        STRING,
+        FlagType(name="string", parse=_name),
         "Namespace of an object that is named without one.",
         shorthand="n",
     )
@@ -40,7 +47,7 @@ class NamespaceSettings(FlagGroup):
 
     names: tuple[str, ...] = flag(
         "namespace",
-        repeated("string", str),
+        repeated("string", _name),
         "Namespace whose autoscalers are read. Repeatable. Without it those of all namespaces, or "
         "of that of the context if you may list no others.",
         shorthand="n",

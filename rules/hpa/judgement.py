@@ -114,6 +114,9 @@ def findings(observation: Observation, see: str) -> Iterator[Finding]:
             yield failure(name, proposed.error, cure=proposed.cure or see)
         elif found := judge(name, request, reply, see):
             yield found
+        elif proposed.replicas is None:
+            state = warning if proposed.error == proposal.UNREADY else failure
+            yield state(name, proposed.error, cure=proposed.cure or see)
         elif doubt := doubt_of(proposed):
             yield replace(doubt, subject=name)
         elif len(proposed.items) > 1:

@@ -20,6 +20,8 @@ CPU_INITIALIZATION = 300.0
 """Default of `--horizontal-pod-autoscaler-cpu-initialization-period`, in seconds."""
 INITIAL_READINESS = 30.0
 """Default of `--horizontal-pod-autoscaler-initial-readiness-delay`, in seconds."""
+UNREADY = "did not receive metrics for targeted pods (pods might be unready)"
+_WAIT = "A pod counts once it is ready: `kubectl describe` those of the target"
 _MAX_INT32 = (1 << 31) - 1
 LARGEST = (1 << 63) - 1
 """In thousandths: what the controller takes for a sum that overflows."""
@@ -100,7 +102,8 @@ def of_pods(
     `values` may have pods that `pods` lacks. `current` is the `spec.replicas` of the scale.
     """
     if not pods:
-        return failed(metric, "no pods returned by selector while calculating replica count")
+        error = "no pods returned by selector while calculating replica count"
+        return failed(metric, error, cure="`kubectl describe` the target: it has no pod")
     cpu = metric.name == "cpu" and metric.type in {"Resource", "ContainerResource"}
     found = groups(pods, values, now if cpu else None)
     numbers = {
@@ -109,7 +112,7 @@ def of_pods(
         if name not in found.ignored and name not in found.unready
     }
     if not numbers:
-        return failed(metric, "did not receive metrics for targeted pods (pods might be unready)")
+        return failed(metric, UNREADY, cure=_WAIT)
     try:
         usage = _usage(metric, pods)
         at_target = _at_target(metric, pods)

@@ -55,7 +55,7 @@ Examples:
 Exit code: 0 if the metric, or each metric of the HPA, has a value; 1 if not; 2 if that cannot be
 told, and for an invalid command line.""",
     groups=(_Options, KubectlSettings),
-    arguments=("WHERE", "METRIC"),
+    arguments=("WHERE", "METRIC, or after `hpa` [NAMESPACE/]NAME"),
     words=("hpa",),
 )
 

@@ -14,6 +14,7 @@ from rules.hpa import decision, judgement, reading, report
 from rules.hpa.reading import Observation
 from rules.quoting import escaped
 
+_CORRECT = "Correct namespace and name: `kubectl get hpa -A` lists them"
 _CHECK = "Check its load, and --prometheus-url"
 
 
@@ -53,7 +54,7 @@ async def explain(client: ApiClient, namespace: str, name: str) -> Explained:
     try:
         observed = await client.run(reading.read(namespace, name, time.time))
     except UnreadableError as error:
-        cure = error.cure or ("Correct namespace and name" if error.status == 404 else "")
+        cure = error.cure or (_CORRECT if error.status == 404 else "")
         text = ". ".join(filter(None, (str(error), cure)))
         raise UnreadableError(text, status=error.status) from error
     observed = await client.with_queries(observed, notes=True)

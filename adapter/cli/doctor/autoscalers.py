@@ -8,7 +8,6 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
-from urllib.parse import quote
 
 from adapter import errors
 from adapter.background import gather_or_cancel
@@ -94,10 +93,10 @@ async def _listed(
             return lists, findings
     for name in namespaces.names or (default,):
         subject = f"autoscalers of {name}"
-        if await add(subject, f"namespaces/{quote(name)}/") != 0:
+        if await add(subject, f"namespaces/{name}/") != 0:
             continue
         with contextlib.suppress(errors.Refused):
-            if await installed.find(f"/api/v1/namespaces/{quote(name)}") is None:
+            if await installed.find(f"/api/v1/namespaces/{name}") is None:
                 fact = f"namespace {name} does not exist"
                 findings.append(failure(subject, fact, cure="correct --namespace, or the context"))
     return lists, findings

@@ -176,6 +176,19 @@ async def test_an_hpa_without_a_value_has_the_verdict_of_its_metric(
     assert document["explanations"] == [EXPLANATION]
 
 
+async def test_an_hpa_whose_pods_are_not_ready_has_no_verdict_of_its_metric(
+    run: Run, api_documents: dict[str, Any]
+) -> None:
+    api_documents[test_reading.PODS] = {"items": [test_reading.pod("p0", "Pending")]}
+    api_documents[f"{test_reading.VALUES}?explain=true"] = EXPLANATION | {"outcome": "values"}
+
+    code, output = await run("hpa", "default/gpu-hpa")
+
+    assert code == 1
+    assert "did not receive metrics for targeted pods" in last_line(output)
+    assert last_line(output).endswith("once it is ready: `kubectl describe` those of the target")
+
+
 async def test_an_hpa_is_of_the_given_namespace_or_that_of_the_context(run: Run) -> None:
     """The fake server has `default/gpu-hpa` only."""
     of_context, _ = await run("hpa", "gpu-hpa")
@@ -191,7 +204,7 @@ async def test_an_hpa_that_does_not_exist_cannot_be_told(run: Run) -> None:
     assert code == 2
     assert output == (
         "VERDICT: cannot tell: the server could not find the requested resource. Correct namespace "
-        "and name\n"
+        "and name: `kubectl get hpa -A` lists them\n"
     )
 
 
@@ -211,13 +224,22 @@ async def test_an_hpa_without_its_deployment_names_it_and_its_reference(
 
 
 @pytest.mark.parametrize(
-    "arguments", [("a//b", "util"), ("a/b/c/d", "util"), ("hpa", "a/b/c"), ("default/pods/*",)]
+    "arguments",
+    [
+        ("a//b", "util"),
+        ("a/b/c/d", "util"),
+        ("hpa", "a/b/c"),
+        ("hpa",),
+        ("default/pods/*",),
+        ("hpa", "web", "-n", "a/b"),
+    ],
 )
 def test_an_invalid_command_line_is_a_usage_error(
     arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert program.main(["explain", *arguments]) == 2
-    assert re.search(": (expected NAMESPACE/|is missing)", capsys.readouterr().err)
+    wrong = ": (expected NAMESPACE/|is missing|must be the name of a namespace)"
+    assert re.search(wrong, capsys.readouterr().err)
 
 
 def test_without_a_cluster_it_says_what_to_set(

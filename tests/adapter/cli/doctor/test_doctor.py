@@ -37,7 +37,7 @@ from rules.exporters import detect
 from rules.findings import State, failure, ok
 from rules.hpa import judgement, reading
 from tests.rules.hpa import test_reading
-from tests.rules.hpa.documents import document, external_metric, pods_metric
+from tests.rules.hpa.documents import document, external_metric, pods_metric, resource_metric
 from tools.certificates import Holder
 from tools.fakes import kubernetes
 from tools.presets.table import EXPORTERS
@@ -364,6 +364,19 @@ async def test_the_query_of_a_sum_is_read_for_what_it_adds_up(installed, answers
     assert fact in finding.fact
 
 
+async def test_values_that_the_controller_cannot_use_are_named(installed, answers):
+    hpas = [document(pods_metric(), name="new"), document(resource_metric(averageUtilization=50))]
+    answers |= test_reading.documents() | {HPAS: {"items": hpas}}
+    answers[test_reading.PODS] = {"items": [test_reading.pod("p0", "Pending")]}
+    answers[test_reading.RESOURCE]["items"][0]["timestamp"] = "then"
+
+    _, new, cpu = texts(await autoscalers.metrics(installed, NamespaceSettings(), "default"))
+
+    assert new.startswith("warning autoscaler default/new, metric duty_cycle_current: did not")
+    assert "A pod counts once it is ready" in new
+    assert cpu.startswith("failure autoscaler default/gpu-hpa, metric cpu: "), cpu
+
+
 class Counting:
     """Fake API server of an HPA's target, which counts requests and may hang."""
 
@@ -385,7 +398,7 @@ class Counting:
         documents = {
             "v1": {"resources": [{"name": "deployments", "kind": "Deployment"}]},
             "custom.metrics.k8s.io": {"preferredVersion": version, "versions": [version]},
-            "pods": {"items": []},
+            "pods": {"items": [test_reading.pod("a")]},
         }
         value = {"describedObject": {"name": "a"}, "value": "1"}
         return reply(200, documents.get(name, {"items": [value]}))
