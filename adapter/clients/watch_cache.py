@@ -91,6 +91,8 @@ class WatchContent(Generic[IndexT]):
     metadata_only: bool
     labels: str = ""
     """Selector of the objects by their labels; empty for all."""
+    namespace: str = ""
+    """Namespace of the objects; empty for all."""
     suffix: str = ""
     """Appended to the resource in messages and metrics."""
     unwatched: str = "listed at each request instead of watched"
@@ -250,7 +252,7 @@ class _WatchCache(Generic[IndexT]):
         """List and watch until the index should be listed again."""
         events = watch.follow(
             self.api,
-            collection.path(self.kind),
+            collection.path(self.kind, self.content.namespace),
             collection.params(self.kind, labels=self.content.labels),
             extract=self.content.parse,
             begin=self._begin_list,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from adapter import errors, settings
 from adapter.cli.commands import doctor, without_log
 from adapter.settings.flag import STRING, SWITCH, FlagGroup, flag, integer
-from adapter.settings.kubectl import KubectlSettings
+from adapter.settings.kubectl import KubectlSettings, NamespaceSettings
 from rules.findings import Finding
 
 NEEDS_JINJA = "needs the package jinja2; run: pip install 'gpu-metrics-adapter[console]'"
@@ -39,7 +39,7 @@ class _Console(FlagGroup):
             )
 
 
-_GROUPS = (_Console, KubectlSettings, settings.PrometheusSettings)
+_GROUPS = (_Console, NamespaceSettings, KubectlSettings, settings.PrometheusSettings)
 COMMAND = settings.CommandSpec(
     name="console",
     help=f"""Usage: gpu-metrics-adapter console [FLAGS]
@@ -49,8 +49,9 @@ cluster, errors first, with their metrics, replicas, Events and decisions; metri
 rules in use, the checks of doctor, and the health of the adapter. Each page is also there as JSON
 and as text: append .json or .txt to its address.
 
-All requests go to the API server, with your rights; they only read. Only the browser that opens the
-printed address can use the console, because the address has a secret token.
+All requests go to the API server, with your rights; they only read. The role view in a namespace is
+enough for the autoscalers of this namespace; a page names the right that it lacks. Only the browser
+that opens the printed address can use the console, because the address has a secret token.
 
 {settings.flag_help(*_GROUPS)}
 
@@ -62,12 +63,12 @@ Exit code: 0 after a signal, 1 if it cannot start, 2 for an invalid command line
 def main(argv: Sequence[str]) -> int:
     """Return 0 after a signal, 1 if the console cannot start. Raises UsageError, HelpRequested."""
     line, prometheus = doctor.parse(COMMAND, argv)
-    options, cluster, _ = line.groups
+    options, namespaces, cluster, _ = line.groups
     from adapter.cli.commands import shutdown
 
     try:
         with without_log():
-            shutdown.run(_run(options, cluster, prometheus))
+            shutdown.run(_run(options, namespaces, cluster, prometheus))
     except errors.StartError as error:
         print(error, file=sys.stderr)
         return 1
@@ -81,6 +82,7 @@ def main(argv: Sequence[str]) -> int:
 
 async def _run(
     options: _Console,
+    namespaces: NamespaceSettings,
     flags: KubectlSettings,
     prometheus: settings.PrometheusSettings | None,
 ) -> None:
@@ -93,6 +95,7 @@ async def _run(
     cluster = reader.ShownCluster(
         kubeconfig=flags,
         prometheus=prometheus,
+        namespaces=namespaces,
         rules=lambda: rules_list.read((), flags, prometheus, ""),
     )
     with shutdown.stopping() as stop:

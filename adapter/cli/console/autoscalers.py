@@ -23,6 +23,7 @@ from adapter.cli.console import rows
 from adapter.cli.console.api_server import ApiServerProbe
 from adapter.cli.console.rows import NEVER, Look, Row
 from adapter.cli.doctor import client
+from adapter.clients import collection
 from adapter.clients.kubernetes import Kube
 from adapter.clients.value_index import Item, ValueIndex
 from adapter.clients.watch_cache import WatchCaches, WatchContent
@@ -94,16 +95,30 @@ class AutoscalerList:
     """Follows the autoscalers while `run` runs. `clock` returns Unix seconds."""
 
     def __init__(
-        self, kube: Kube, api_server: ApiServerProbe, clock: Callable[[], float] = time.time
+        self,
+        kube: Kube,
+        api_server: ApiServerProbe,
+        *,
+        namespaces: Sequence[str] = ("",),
+        fallback: str = "",
+        clock: Callable[[], float] = time.time,
     ) -> None:
+        """Follow the autoscalers of `namespaces`; the empty one stands for all.
+
+        If those may not be listed, follow the autoscalers of the namespace `fallback`.
+        """
         self._kube = kube
+        self._namespaces = namespaces
+        self._fallback = fallback
+        self.denied: Sequence[str] = ()
+        """What could not be listed, and what grants the right."""
         self._api_server = api_server
         self._clock = clock
-        content: WatchContent[ValueIndex[_Watched]] = WatchContent(
-            index=ValueIndex, parse=self._parse, metadata_only=False
-        )
-        registry = CollectorRegistry()
-        self._caches = WatchCaches(kube, content, metrics=telemetry.WatchCacheMetrics(registry))
+        metrics = telemetry.WatchCacheMetrics(CollectorRegistry())
+        self._caches = {
+            namespace: WatchCaches(kube, self._content(namespace), metrics=metrics)
+            for namespace in (*namespaces, fallback)
+        }
         self._looks: LRUCache[str, Look] = LRUCache(_MAX_KEPT)
         self._samples: LRUCache[str, deque[ReplicaSample]] = LRUCache(_MAX_KEPT)
         self._scales: LRUCache[str, tuple[float, ApiReply]] = LRUCache(_MAX_KEPT)
@@ -114,17 +129,36 @@ class AutoscalerList:
     async def run(self) -> NoReturn:
         """Watch, take samples and request metrics until cancelled."""
         workers = (self._work() for _ in range(_WORKERS))
-        await gather_or_cancel((self._caches.run(), self._sample_periodically(), *workers))
+        caches = (each.run() for each in self._caches.values())
+        await gather_or_cancel((*caches, self._sample_periodically(), *workers))
         raise AssertionError  # none of them returns
 
     async def rows(self) -> tuple[Row, ...]:
-        """Return all rows, errors first. Raises BackendError if they cannot be listed."""
-        return tuple(map(self._row, (await self._index()).values()))
+        """Return all rows. Raises BackendError if none can be listed."""
+        return tuple(self._row(each) for index in await self._indexes() for each in index.values())
 
-    async def row(self, namespace: str, name: str) -> Row | None:
-        """Return one row, None if there is none. Raises BackendError if they cannot be listed."""
-        watched = (await self._index()).of(namespace).get(name)
+    def row(self, namespace: str, name: str) -> Row | None:
+        """Return one row; None if it is not known."""
+        watched = self._watched(namespace, name)
         return watched and self._row(watched)
+
+    def _watched(self, namespace: str, name: str) -> _Watched | None:
+        found = (index.of(namespace).get(name) for index in self._present())
+        return next(filter(None, found), None)
+
+    def _present(self) -> Iterable[ValueIndex[_Watched]]:
+        """Return the indexes that are complete; that of the fallback if it has been needed."""
+        caches = (
+            each
+            for namespace, each in self._caches.items()
+            if namespace in self._namespaces or each.in_use
+        )
+        return [index for each in caches if (index := each.index(_KIND)) is not None]
+
+    def _content(self, namespace: str) -> WatchContent[ValueIndex[_Watched]]:
+        return WatchContent(
+            index=ValueIndex, parse=self._parse, metadata_only=False, namespace=namespace
+        )
 
     def _row(self, watched: _Watched) -> Row:
         look = self._looks.get(watched.row.key)
@@ -142,22 +176,41 @@ class AutoscalerList:
                 self._pending.add(key)
                 self._due.put_nowait(key)
 
-    async def _index(self) -> ValueIndex[_Watched]:
-        """Return the index, after the first list. Raises BackendError."""
+    async def _indexes(self) -> Sequence[ValueIndex[_Watched]]:
+        """Return the indexes that the user may list. Raises BackendError if there is none."""
+        found: list[ValueIndex[_Watched]] = []
+        denied: list[str] = []
+        fallback = (self._fallback,) if self._fallback else ()
+        for namespace in (*self._namespaces, *fallback):
+            if found and namespace in fallback:
+                break
+            try:
+                found.append(await self._index(namespace))
+            except errors.Refused as error:
+                if error.status not in rbac.STATUSES:
+                    raise
+                denied.append(rbac.lacking(error.status, error.refusal))
+        if not found:
+            raise errors.Refused(denied[0])
+        self.denied = denied
+        return found
+
+    async def _index(self, namespace: str) -> ValueIndex[_Watched]:
+        """Return the index of a namespace, after the first list. Raises BackendError."""
+        caches = self._caches[namespace]
         deadline = time.monotonic() + _FIRST_LIST
-        while (index := self._caches.index(_KIND)) is None:
-            if time.monotonic() >= deadline or self._caches.status().state is State.WARNING:
+        while (index := caches.index(_KIND)) is None:
+            if time.monotonic() >= deadline or caches.status().state is State.WARNING:
                 # The same request says what the watch was answered.
-                await self._kube.get(f"/apis/autoscaling/v2/{_KIND.resource}", {"limit": "1"})
+                await self._kube.get(collection.path(_KIND, namespace), {"limit": "1"})
                 raise errors.TimedOut("the list of autoscalers is not complete yet: wait")
             await asyncio.sleep(_STEP)
         return index
 
     async def _sample_periodically(self) -> NoReturn:
         while True:
-            index = self._caches.index(_KIND)
-            if index is not None and not self._api_server.lost:
-                for each in list(index.values()):
+            if not self._api_server.lost:
+                for each in [one for index in self._present() for one in index.values()]:
                     self._sample(each.row, after=_SAMPLE_INTERVAL)
             await asyncio.sleep(_SAMPLE_INTERVAL)
 
@@ -191,8 +244,7 @@ class AutoscalerList:
             key = await self._due.get()
             try:
                 namespace, _, name = key.partition("/")
-                index = self._caches.index(_KIND)
-                if index is not None and (watched := index.of(namespace).get(name)) is not None:
+                if (watched := self._watched(namespace, name)) is not None:
                     look = await self._api_server.unless_lost(self._look(watched.document))
                     self._looks.set(key, look)
             except errors.TimedOut:
@@ -213,11 +265,13 @@ class AutoscalerList:
             hpa = autoscaler.autoscaler(document)
             requests = await client.run(reading.requests(hpa), self._kept_reply)
         except UnreadableError as error:
+            if error.status in rbac.STATUSES:
+                return Look(at=self._clock(), denied=rbac.lacking(error.status, str(error)))
             found = failure("scale", str(error), cure=error.cure or reading.DOCTOR)
-            return Look(at=self._clock(), findings=() if _denied(error.status) else (found,))
+            return Look(at=self._clock(), findings=(found,))
         stamps: list[float | None] = []
         findings: list[Finding | None] = []
-        denied: ApiRequest | None = None
+        denied = ""
         for metric, request in zip(hpa.metrics, requests, strict=True):
             if isinstance(request, UnreadableError):
                 cure = request.cure or reading.DOCTOR
@@ -226,8 +280,8 @@ class AutoscalerList:
                 continue
             reply = await self._reply(request)
             stamps.append(_oldest(reply))
-            if _denied(reply.status):
-                denied = request
+            if reply.status in rbac.STATUSES:  # the controller may know more
+                denied = rbac.lacking(reply.status, reply.message)
             elif reply.status:
                 findings.append(judgement.judge(str(metric), request, reply, reading.DOCTOR))
             else:  # the controller may have got a response
@@ -254,11 +308,6 @@ class AutoscalerList:
         if not reply.failed:
             self._scales.set(request.path, (self._clock(), reply))
         return reply
-
-
-def _denied(status: int) -> bool:
-    """Return whether the user lacks the right, about which the controller may know more."""
-    return status in rbac.STATUSES
 
 
 def _kept(document: Document) -> Document:

@@ -126,7 +126,7 @@ class _Pages:
                     self._kept.set(key, (view, time.time()))
             except (UnreadableError, errors.TimedOut) as error:
                 given = getattr(error, "status", 0)
-                view, status = _problem(str(error)), given if given in {400, 404} else 502
+                view, status = _problem(_told(error)), given if given in {400, 404} else 502
                 if not given:
                     await self._api_server.probe()
                 if self._api_server.lost and (kept := self._kept.get(key)):
@@ -188,6 +188,11 @@ def _visible(request: web.Request) -> tuple[str, ...]:
     """Return the keys of rows that the page says are on the screen."""
     keys = request.headers.get("X-Visible", "").split()
     return tuple(key for key in keys[: autoscalers.MAX_SHOWN] if len(key) <= _MAX_KEY)
+
+
+def _told(error: Exception) -> str:
+    """Return an error with what to do about it."""
+    return ". ".join(filter(None, (str(error), getattr(error, "cure", ""))))
 
 
 async def _nothing(_query: PageQuery, nothing: str) -> View:

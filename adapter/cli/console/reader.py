@@ -22,11 +22,11 @@ from adapter.cli.console.api_server import ApiServerProbe
 from adapter.cli.console.rows import Row
 from adapter.cli.doctor import autoscaler, checks, installation, registration
 from adapter.cli.doctor.autoscaler import Explained
-from adapter.cli.doctor.client import ApiClient
+from adapter.cli.doctor.client import ApiClient, default_namespace
 from adapter.clients import detection
 from adapter.clients.kubernetes import Kube
 from adapter.clients.prometheus import Prometheus
-from adapter.settings.kubectl import KubectlSettings
+from adapter.settings.kubectl import KubectlSettings, NamespaceSettings
 from rules import rbac
 from rules.errors import RulesError, UnreadableError
 from rules.exporters import detect
@@ -70,6 +70,7 @@ EXTERNAL_RESOURCE = "external"
 """What stands for the resource in the address of an external metric."""
 UsedRules = tuple[Sequence[str], Sequence[Mapping[str, str]]]
 """What was read, and a row for each rule."""
+_EVERY = NamespaceSettings()
 _EVENTS = "/api/v1/namespaces/{}/events"
 
 
@@ -79,6 +80,8 @@ class ShownCluster:
 
     kubeconfig: KubectlSettings
     prometheus: settings.PrometheusSettings | None
+    namespaces: NamespaceSettings = _EVERY
+    """Whose autoscalers are shown."""
     rules: Callable[[], Coroutine[Any, Any, UsedRules]] | None = None
     """Reads the rules in use, as the command `rules` does; None in tests without adapters."""
 
@@ -88,7 +91,14 @@ class ClusterReader:
 
     def __init__(self, kube: Kube, cluster: ShownCluster, prometheus: Prometheus | None) -> None:
         self.api_server = ApiServerProbe(kube)
-        self.autoscalers = seen.AutoscalerList(kube, self.api_server)
+        namespaces = cluster.namespaces
+        every = namespaces.all or namespaces.names
+        self.autoscalers = seen.AutoscalerList(
+            kube,
+            self.api_server,
+            namespaces=namespaces.names or ("",),
+            fallback="" if every else default_namespace(cluster.kubeconfig),
+        )
         self._kube = kube
         self.client = ApiClient(kube)
         self._cluster = cluster
@@ -109,7 +119,11 @@ class ClusterReader:
         cluster = self._cluster
         return await self.cached(
             "doctor",
-            lambda: checks.examine(cluster.kubeconfig, prometheus=cluster.prometheus),
+            lambda: checks.examine(
+                cluster.kubeconfig,
+                prometheus=cluster.prometheus,
+                namespaces=cluster.namespaces,
+            ),
         )
 
     async def exporters(self) -> detect.Detection:
@@ -155,11 +169,10 @@ class ClusterReader:
         except errors.BackendError as error:
             raise UnreadableError(f"autoscalers cannot be listed: {error}") from error
 
-    async def state(self, explained: Explained) -> State:
+    def state(self, explained: Explained) -> State:
         """Return the state of an explained autoscaler: that of its row, unless that is ok."""
-        hpa, row = explained.observed.hpa, None
-        with contextlib.suppress(errors.BackendError):
-            row = await self.autoscalers.row(hpa.namespace, hpa.name)
+        hpa = explained.observed.hpa
+        row = self.autoscalers.row(hpa.namespace, hpa.name)
         if row is not None and row.state is not State.OK:
             return row.state
         if explained.complete:

@@ -12,7 +12,6 @@ from rules.errors import QuantityError, RulesError
 from rules.findings import Finding, State
 from rules.hpa import autoscaler, judgement
 from rules.hpa.autoscaler import Autoscaler, MetricSpec
-from rules.hpa.reading import ApiRequest
 
 Document = Mapping[str, Any]
 
@@ -34,8 +33,8 @@ class Look:
     stamps: tuple[float | None, ...] = ()
     """Time of the oldest value of each metric; None without a value."""
     findings: tuple[Finding, ...] = ()
-    denied: ApiRequest | None = None
-    """Request for a metric that the user may not send."""
+    denied: str = ""
+    """Which right the user lacks to read a metric, and what grants it."""
 
 
 NEVER = Look(at=0.0)
@@ -92,6 +91,8 @@ class Row:
     state: State
     sentence: str
     """Cause and cure; empty if nothing is wrong."""
+    denied: str = ""
+    """As in a look."""
 
     @property
     def key(self) -> str:
@@ -170,6 +171,7 @@ def row(document: Document, look: Look = NEVER) -> Row:
         values=values,
         state=state,
         sentence=sentence,
+        denied=look.denied,
     )
 
 

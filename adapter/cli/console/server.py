@@ -33,6 +33,8 @@ async def running(cluster: ShownCluster, *, port: int, prefix: str) -> AsyncIter
         flags = cluster.kubeconfig
         try:
             title = kubectl.select(flags).title
+            if names := cluster.namespaces.names:
+                title += f", only {', '.join(names)}"
             kube = await Kube.connect(flags, qps=_QPS, burst=_BURST, timeout=_TIMEOUT)
         except errors.BackendError as error:
             raise errors.StartError(

@@ -25,6 +25,8 @@ from rules.quoting import counted, escaped
 
 Document = Mapping[str, Any]
 
+_MAX_NOTES = 3
+"""Missing rights to read metrics that a page names."""
 _DAY = "1d"
 """Period that is replayed if the address has none."""
 
@@ -94,11 +96,14 @@ class Views:
         self.reader.autoscalers.show(visible[: seen.MAX_SHOWN])
         now = time.time()
         documents = [each.document(now) for each in found.rows]
+        unread = dict.fromkeys(each.denied for each in found.rows if each.denied)
+        notes = [*self.reader.autoscalers.denied, *list(unread)[:_MAX_NOTES]]
         return View(
             title="Autoscalers",
             template="autoscalers.html",
-            document={"summary": found.summary, "matching": found.matching, "items": documents},
-            lines=[found.summary, *_table(map(_cells, documents))],
+            document={"summary": found.summary, "matching": found.matching, "notes": notes}
+            | {"items": documents},
+            lines=[found.summary, *notes, *_table(map(_cells, documents))],
             more={"found": found, "shown": query},
         )
 
@@ -110,7 +115,7 @@ class Views:
         hpa = explained.observed.hpa
         events = await self.reader.events(hpa)
         samples, source = await self.reader.history(hpa, events, past.RANGES[within])
-        state = await self.reader.state(explained)
+        state = self.reader.state(explained)
         requests = explained.observed.requests
         queries = await self.reader.queries(requests)
         return View(

@@ -18,7 +18,7 @@ from adapter.cli.console.reader import ClusterReader, ShownCluster
 from adapter.cli.console.views import Views
 from adapter.clients.kubernetes import Kube
 from adapter.clients.prometheus import Prometheus
-from adapter.settings.kubectl import KubectlSettings
+from adapter.settings.kubectl import KubectlSettings, NamespaceSettings
 from rules.hpa.reading import ApiReply
 from tests.rules.hpa import documents as hpa_documents
 from tests.rules.hpa import test_reading
@@ -26,6 +26,7 @@ from tests.rules.hpa.documents import pods_metric
 from tools.fakes import kubernetes
 
 HPAS = kubernetes.HPAS
+EVERY = NamespaceSettings()
 VALUES = test_reading.VALUES
 Start = Callable[..., Any]
 
@@ -106,7 +107,12 @@ async def start(aiohttp_server: Any, tmp_path: Path) -> Any:
     """Start the console of a world; return a client that has its token."""
     running: list[Any] = []
 
-    async def start(world: World, prefix: str = "", prometheus: Prometheus | None = None) -> Client:
+    async def start(
+        world: World,
+        prefix: str = "",
+        prometheus: Prometheus | None = None,
+        namespaces: NamespaceSettings = EVERY,
+    ) -> Client:
         kubeconfig = kubernetes.kubeconfig(tmp_path, await aiohttp_server(world.app()))
         flags = KubectlSettings(kubeconfig=kubeconfig)
         kube = await Kube.connect(kubeconfig, qps=1e6, burst=10**6)
@@ -115,6 +121,7 @@ async def start(aiohttp_server: Any, tmp_path: Path) -> Any:
             ShownCluster(
                 kubeconfig=flags,
                 prometheus=None,
+                namespaces=namespaces,
                 rules=lambda: rules_list.read((), flags, None, ""),
             ),
             prometheus,

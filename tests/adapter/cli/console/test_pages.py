@@ -12,6 +12,7 @@ import pytest
 
 from adapter.cli.commands import SUMMARIES
 from adapter.cli.console import guard, reader
+from adapter.settings.kubectl import NamespaceSettings
 from rules.hpa.reading import ApiReply
 from tests.adapter.cli.commands.test_explain import EXPLANATION
 from tests.adapter.cli.commands.test_rules import DEPLOYMENT, RULES, TEAMS
@@ -374,10 +375,82 @@ async def test_doctor_has_its_findings(world: World, start: Start) -> None:
     assert (await (await client.get("/doctor.txt")).text()).splitlines()[-1] == document["summary"]
 
 
+def denied(namespace: str = "") -> ApiReply:
+    within = f' in the namespace "{namespace}"' if namespace else " at the cluster scope"
+    resource = 'resource "horizontalpodautoscalers" in API group "autoscaling"'
+    message = (
+        f'horizontalpodautoscalers.autoscaling is forbidden: User "jane" cannot list {resource}'
+    )
+    return ApiReply(status=403, message=message + within)
+
+
+async def test_without_the_right_to_list_all_the_namespace_of_the_context_is_shown(
+    world: World, start: Start
+) -> None:
+    world.healthy()
+    world.healthy("team", "hidden")
+    world.documents["/apis/autoscaling/v2/horizontalpodautoscalers"] = denied()
+    client = await start(world)
+
+    listed = await (await client.get("/autoscalers.json")).json()
+
+    assert [each["name"] for each in listed["items"]] == ["gpu-hpa"]
+    (note,) = listed["notes"]
+    assert note.startswith("you lack a right: horizontalpodautoscalers.autoscaling is forbidden")
+    cure = "kubectl create clusterrole list-horizontalpodautoscalers --verb=list --resource="
+    assert cure in note
+    assert cure in await (await client.get("/autoscalers")).text()
+    assert "serving" in await (await client.get("/autoscalers/default/gpu-hpa.txt")).text()
+
+
+@pytest.mark.parametrize(
+    ("flags", "names", "problem"),
+    [
+        (NamespaceSettings(names=("team", "other")), ["a"], ""),
+        (NamespaceSettings(names=("team", "secret")), ["a"], "kubectl -n secret create role list-"),
+        (NamespaceSettings(names=("secret",)), [], "kubectl -n secret create role list-"),
+        (NamespaceSettings(all=True), [], "kubectl create clusterrole list-"),
+    ],
+)
+async def test_only_given_namespaces_are_listed(
+    world: World, start: Start, flags: NamespaceSettings, names: list[str], problem: str
+) -> None:
+    path = "/apis/autoscaling/v2{}/horizontalpodautoscalers"
+    world.documents[path.format("")] = denied()
+    world.documents[path.format("/namespaces/secret")] = denied("secret")
+    world.healthy()
+    world.healthy("team", "a")
+    client = await start(world, namespaces=flags)
+
+    response = await client.get("/autoscalers.json")
+
+    listed = await response.json()
+    assert [each["name"] for each in listed.get("items", ())] == names
+    assert problem in await response.text()
+    assert response.status == (200 if names else 502)
+
+
+async def test_a_metric_that_the_user_may_not_read_is_named_with_the_right(
+    world: World, start: Start
+) -> None:
+    world.healthy()
+    message = denied("default").message.replace("autoscaling", "custom.metrics.k8s.io")
+    world.documents[VALUES] = ApiReply(status=403, message=message)
+    client = await start(world)
+
+    async def noted() -> Any:
+        return (await (await client.get("/autoscalers.json")).json())["notes"]
+
+    await until(noted)
+    assert "set rbac.aggregateToView of the chart" in (await noted())[0]
+    one = await (await client.get("/autoscalers/default/gpu-hpa")).text()
+    assert 'class="verdict unknown"' in one
+
+
 async def test_a_refused_list_says_why(world: World, start: Start) -> None:
     path = "/apis/autoscaling/v2/horizontalpodautoscalers"
     world.documents[path] = ApiReply(status=403, message="user x cannot list <b>all</b> HPAs")
-    client = await start(world)
+    client = await start(world, namespaces=NamespaceSettings(all=True))
 
     response = await client.get("/autoscalers")
 
