@@ -130,13 +130,13 @@ def write_overlay(folder, overlay, *, mycluster="base"):
     return folder
 
 
-@pytest.fixture(params=FOLDERS)
-def elsewhere(programs, request, tmp_path):
+@pytest.fixture(scope="module", params=FOLDERS)
+def elsewhere(programs, request, tmp_path_factory):
     """The overlay in docs/install.md that changes the namespace, on top of each folder."""
     overlay = documented("namespace")
     if request.param == "overlays/cert-manager":
         overlay |= documented("replacements")
-    folder = write_overlay(tmp_path, overlay, mycluster=request.param)
+    folder = write_overlay(tmp_path_factory.mktemp("overlay"), overlay, mycluster=request.param)
     return Built(programs.kubectl, folder, account_namespace="monitoring")
 
 

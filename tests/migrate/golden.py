@@ -7,6 +7,7 @@ repository and path of each. The releases are those of `tests/manifests/chart`.
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import json
 import os
@@ -41,10 +42,13 @@ class Run:
         return "\n".join(parts) + "\n"
 
 
+@functools.cache  # two test files read them
 def inputs() -> dict[str, str]:
     """Return the public files, by name."""
     releases = {
-        each.stem: yaml.safe_dump(yaml.safe_load(each.read_text())["values"], sort_keys=False)
+        each.stem: yaml.safe_dump(
+            yaml.load(each.read_text(), Loader=yaml.CSafeLoader)["values"], sort_keys=False
+        )
         for each in sorted(RELEASES.glob("*.yaml"))
     }
     return releases | {each.stem: each.read_text() for each in sorted(SCALED.glob("*.yaml"))}

@@ -309,9 +309,6 @@ async def test_malformed_discovery_is_broken(cluster, api, body):
         await api.groups()
 
 
-# Credentials
-
-
 # Writing
 
 
