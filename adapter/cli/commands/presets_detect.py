@@ -10,6 +10,7 @@ from typing import Any
 from adapter import errors, settings
 from adapter.cli import output
 from adapter.clients import detection, sources
+from rules import presets
 from rules.causes.explanation_text import wrapped
 from rules.exporters import detect
 
@@ -47,8 +48,7 @@ def _lines(report: detect.Detection) -> Iterator[str]:
         if sighting.nodes:
             yield f"  nodes    `{sighting.nodes[0]}`"
         if sighting.metrics:
-            names = (f"{each}_current" for each in sighting.metrics)
-            yield from wrapped("  metrics  ", ", ".join(names))
+            yield from wrapped("  metrics  ", ", ".join(_names(sighting)))
         for finding in sighting.findings:
             yield from wrapped("  - ", finding.sentence)
         yield ""
@@ -64,6 +64,13 @@ def _lines(report: detect.Detection) -> Iterator[str]:
             )
     else:
         yield "No preset matches."
+
+
+def _names(sighting: detect.DetectedExporter) -> Iterator[str]:
+    """Yield the metrics as the presets name them; rates and percentiles have no `_current`."""
+    rules = "".join(map(presets.text, sighting.presets))
+    for each in sighting.metrics:
+        yield f"{each}_current" if f"{each}_current" in rules else f"{each}_over_time"
 
 
 def _document(report: detect.Detection) -> dict[str, Any]:
