@@ -34,7 +34,6 @@ class Authorization(Protocol):
     @property
     def origin(self) -> str:
         """Where the credentials come from, for messages: files, or an identity."""
-        ...
 
     async def headers(
         self, request: OutgoingRequest, /, *, renew: bool = False
@@ -43,7 +42,6 @@ class Authorization(Protocol):
 
         `renew` means that the server has refused those of the previous call.
         """
-        ...
 
 
 MAX_AGE = 60.0

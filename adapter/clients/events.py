@@ -8,8 +8,7 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import logging
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from adapter import errors
@@ -26,12 +25,11 @@ _EXISTS, _FORBIDDEN, _GONE = 409, 403, 404
 
 
 class EventWriter:
-    """Writes Events about `subject`. `clock` returns Unix seconds."""
+    """Writes Events about `subject`."""
 
-    def __init__(self, kube: Kube, subject: str, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, kube: Kube, subject: str) -> None:
         self._kube = kube
         self._subject = subject
-        self._clock = clock
         self._condition = Condition()
 
     async def read(self, namespace: str, name: str) -> Mapping[str, Any] | None:
@@ -93,7 +91,7 @@ class EventWriter:
             self._condition.becomes("")
 
     def _now(self) -> str:
-        return dt.datetime.fromtimestamp(self._clock(), dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return dt.datetime.now(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def last_written(event: Mapping[str, Any] | None) -> str:

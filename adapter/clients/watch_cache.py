@@ -64,18 +64,15 @@ class Index(Protocol):
 
     def put(self, item: Any, /) -> None:
         """Add or replace an object."""
-        ...
 
     def remove(self, namespace: str, name: str) -> None:
         """Remove an object if it exists."""
-        ...
 
     def __len__(self) -> int: ...
 
     @property
     def outdated(self) -> bool:
         """Whether a new list would hold more than events can bring."""
-        ...
 
 
 IndexT = TypeVar("IndexT", bound=Index)

@@ -206,11 +206,9 @@ class LastValues(Protocol):
 
     def get(self, key: Identity) -> Value | None:
         """Return the last value."""
-        ...
 
     def set(self, key: Identity, value: Value) -> None:
         """Replace the last value."""
-        ...
 
 
 namespace_of: Callable[[Identity], str] = itemgetter(0)

@@ -79,7 +79,6 @@ class Reload:
         detected: Callable[[], tuple[str, ...]] = tuple,
         *,
         meter: telemetry.ReloadMetrics | None = None,
-        interval: float = _INTERVAL,
     ) -> None:
         """Load the rules. Raises ConfigError."""
         self._sources = sources
@@ -88,7 +87,6 @@ class Reload:
         self._presets = detected()
         """The detected presets that are loaded, or about to be."""
         self._meter = meter
-        self._interval = interval
         self._failure = ""
         """Why the last load failed."""
         self._reported = ""
@@ -126,7 +124,7 @@ class Reload:
         with self._on_signal():
             while True:
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(self._interval):
+                    async with asyncio.timeout(_INTERVAL):
                         await self._requested.wait()
                 self._requested.clear()
                 before, self._presets = self._presets, self._detected()

@@ -71,15 +71,12 @@ class Caller(Protocol):
     @property
     def slot(self) -> contextlib.AbstractContextManager[None]:
         """Context that holds a slot of the in-flight limit; raises TextError (429) on entry."""
-        ...
 
     async def may_read(self, path: str) -> bool:
         """Return whether the caller may GET a non-resource path; False if that cannot be told."""
-        ...
 
     def is_known_to_read(self, path: str) -> bool:
         """Return the same without waiting: False until it is known."""
-        ...
 
 
 class _Everybody:

@@ -7,8 +7,6 @@ later processes find it: only a state that is not the last one that was written 
 from __future__ import annotations
 
 import hashlib
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from adapter.clients.events import EventWriter, last_written
@@ -39,11 +37,11 @@ class Change:
 
 
 class Events:
-    """Writes Events. `clock` returns Unix seconds."""
+    """Writes Events."""
 
-    def __init__(self, kube: Kube, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, kube: Kube) -> None:
         self._kube = kube
-        self._writer = EventWriter(kube, "HPAs", clock)
+        self._writer = EventWriter(kube, "HPAs")
 
     async def unresolvable(self) -> frozenset[str]:
         """Return the names of the Events of metrics that could not be resolved."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -46,14 +46,8 @@ class FileObjects:
     A kind that is not built into Kubernetes counts as namespaced, and its plural is guessed.
     """
 
-    def __init__(
-        self, paths: Iterable[str | Path], *, clock: Callable[[], float] = time.time
-    ) -> None:
-        """Read all files; a later manifest of an object replaces an earlier one.
-
-        `clock` returns Unix seconds. Raises Broken with one line per problem.
-        """
-        self._clock = clock
+    def __init__(self, paths: Iterable[str | Path]) -> None:
+        """Read all files; of an object the last manifest counts. Raises Broken with a line each."""
         manifests: list[_Object] = []
         problems: list[str] = []
         for path in paths:
@@ -135,7 +129,7 @@ class FileObjects:
         Pods without conditions have been Ready forever.
         """
         ready = self._ready.of(namespace)
-        return too_young(ready, names, now=self._clock(), seconds=seconds)
+        return too_young(ready, names, now=time.time(), seconds=seconds)
 
     async def pod_selectors(
         self, resource: GroupResource, *, namespace: str

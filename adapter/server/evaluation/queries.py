@@ -38,11 +38,9 @@ class QueryClient(Protocol):
 
         `reduce` is called with samples as they arrive; the result has none then.
         """
-        ...
 
     def for_team(self, team: Team | None) -> QueryClient:
         """Return the client for the rules of a team: this one without a team."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

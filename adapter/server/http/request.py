@@ -17,14 +17,12 @@ class ClientConnection(Hashable, Protocol):
     @property
     def transport(self) -> asyncio.Transport | None:
         """The transport; None after the end of the connection."""
-        ...
 
     def set_timeout(self, seconds: float) -> float:
         """Cancel the request in progress, and mark it as timed out, in `seconds`.
 
         Returns when that is, in the event loop's time.
         """
-        ...
 
 
 class Request:

@@ -42,16 +42,12 @@ class DetectedPresets:
         interval: float,
         refresh_interval: float = 30.0,
         meter: telemetry.DetectionMetrics | None = None,
-        monotonic: Callable[[], float] = time.monotonic,
-        random: Callable[[], float] = random.random,
     ) -> None:
         self._prometheus = prometheus
         self._lister = detection.lister_of(prometheus)
         self._interval = interval
         self._refresh_interval = refresh_interval
         self._meter = meter
-        self._monotonic = monotonic
-        self._random = random
         self._absences: Mapping[str, float | None] = {}
         """The presets that fitted the last report, or one shortly before: `detect.absences`."""
         self._indexed: frozenset[str] = frozenset()
@@ -99,7 +95,7 @@ class DetectedPresets:
             return
         self._condition.becomes("")
         report = detect.analyze(observations)
-        self._absences = detect.absences(report, self._absences, self._monotonic())
+        self._absences = detect.absences(report, self._absences, time.monotonic())
         self._indexed = frozenset(observations.indexed)
         unread = tuple(each.generation.title for each in report.exporters if not each.presets)
         self._unread = () if report.presets else unread
@@ -128,13 +124,13 @@ class DetectedPresets:
 
     async def run(self, changed: Callable[[], None]) -> NoReturn:
         """Detect periodically until cancelled; call `changed` when `names` changes."""
-        retries = Backoff(_FIRST_BACKOFF, min(_MAX_BACKOFF, self._interval), random=self._random)
+        retries = Backoff(_FIRST_BACKOFF, min(_MAX_BACKOFF, self._interval))
         while True:
             if self._condition.problem:
                 pause = retries.pause()
             else:
                 retries.reset()
-                pause = self._interval * (1 - _JITTER * self._random())
+                pause = self._interval * random.uniform(1 - _JITTER, 1)  # noqa: S311 - spreads load
             await self._wait(pause)
             before = self.names
             await self.detect()
@@ -143,10 +139,10 @@ class DetectedPresets:
 
     async def _wait(self, pause: float) -> None:
         """Wait for `pause` seconds, or until the index has a new name."""
-        due = self._monotonic() + pause
-        while (left := due - self._monotonic()) > 0:
+        due = time.monotonic() + pause
+        while (left := due - time.monotonic()) > 0:
             await asyncio.sleep(min(left, self._refresh_interval))
-            if self._monotonic() < due and await self._has_new_names():
+            if time.monotonic() < due and await self._has_new_names():
                 return
 
     async def _has_new_names(self) -> bool:

@@ -40,24 +40,20 @@ class ObjectSource(Protocol):
 
         Raises BackendError.
         """
-        ...
 
     async def objects(
         self, resource: GroupResource, *, namespace: str, selector: Selector
     ) -> tuple[Object, ...]:
         """Return the matching objects; as `names` in all other respects."""
-        ...
 
     async def object(self, resource: GroupResource, *, namespace: str, name: str) -> Object | None:
         """Return an object by its name; None if it does not exist or is a finished pod.
 
         Raises BackendError.
         """
-        ...
 
     async def live(self, resource: GroupResource, *, namespace: str, name: str) -> bool:
         """Return False only for a pod that is known to be finished. Raises BackendError."""
-        ...
 
     async def younger(
         self, names: Iterable[str], *, namespace: str, seconds: float
@@ -66,7 +62,6 @@ class ObjectSource(Protocol):
 
         It is 0 for pods that are not Ready. Raises BackendError.
         """
-        ...
 
     async def pod_selectors(
         self, resource: GroupResource, *, namespace: str
@@ -75,11 +70,9 @@ class ObjectSource(Protocol):
 
         Raises BackendError.
         """
-        ...
 
     async def refresh(self) -> Kinds:
         """Return the kinds, discovered anew unless that was just done. Raises BackendError."""
-        ...
 
 
 class TeamRulesView(Protocol):
@@ -87,15 +80,12 @@ class TeamRulesView(Protocol):
 
     def pending(self, namespace: str) -> Finding | None:
         """Return the cause if rules of the namespace are not loaded yet; None if they are."""
-        ...
 
     def causes(self, namespace: str) -> tuple[Finding, ...]:
         """Return why the namespace may lack a metric."""
-        ...
 
     async def document(self, namespace: str, view: Generation) -> Document:
         """Return the document about the rules of a namespace, which sees `view`."""
-        ...
 
 
 class Questions:

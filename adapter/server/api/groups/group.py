@@ -67,31 +67,25 @@ class Group(Protocol[Requested, Query, Found]):
 
     def routes(self, segments: Sequence[str]) -> bool:
         """Return whether the path segments below a version are a route; they may be empty."""
-        ...
 
     async def resolve(self, info: RequestInfo, backend: Backend) -> Requested:
         """Return the metric and the objects that a route names. Raises ApiError."""
-        ...
 
     def plan(self, requested: Requested) -> Query:
         """Return the queries of a resolved request; pure."""
-        ...
 
     async def evaluate(
         self, requested: Requested, query: Query, backend: Backend, *, deadline: float
     ) -> Found:
         """Return the values; `deadline` is in loop time. Raises ApiError."""
-        ...
 
     async def content(
         self, requested: Requested, query: Query, found: Found, backend: Backend
     ) -> Content:
         """Return the document of the values, and why some are missing. Raises ApiError."""
-        ...
 
     def resources(self, catalog: Catalog) -> Sequence[Resource]:
         """Return the entries of the group's APIResourceList, in any order."""
-        ...
 
 
 AnyGroup: TypeAlias = Group[Any, Any, Any]
