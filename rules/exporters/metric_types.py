@@ -11,17 +11,6 @@ from collections.abc import Iterator
 
 from rules import syntax
 from rules.exporters import generations
-from rules.syntax import (
-    Aggregation,
-    Binary,
-    Call,
-    Expression,
-    MatrixSelector,
-    Subquery,
-    VectorSelector,
-    children,
-    walk,
-)
 
 _NO_GAUGES = re.compile(r".*_(total|count|sum|bucket|created)|.*TOTAL_ENERGY.*")
 _GAUGES = re.compile(
@@ -55,20 +44,20 @@ def is_gauge(series: str) -> bool:
     return series in generations.GAUGES or bool(_GAUGES.fullmatch(series))
 
 
-def rated(expression: Expression) -> Iterator[str]:
+def rated(expression: syntax.Expression) -> Iterator[str]:
     """Yield the names of the series of which a query computes a rate; empty for no name."""
     return map(ranged, calls(expression, RATES))
 
 
-def calls(expression: Expression, names: frozenset[str]) -> Iterator[Call]:
+def calls(expression: syntax.Expression, names: frozenset[str]) -> Iterator[syntax.Call]:
     """Yield the calls of functions with these names."""
-    return (each for each in syntax.every(expression, Call) if each.function in names)
+    return (each for each in syntax.every(expression, syntax.Call) if each.function in names)
 
 
-def ranged(call: Call) -> str:
+def ranged(call: syntax.Call) -> str:
     """Return the name of the series of which a function takes a range; empty if there is none."""
     for argument in call.arguments:
-        if isinstance(argument, MatrixSelector):
+        if isinstance(argument, syntax.MatrixSelector):
             return argument.selector.name
     return ""
 
@@ -104,7 +93,7 @@ def is_counter(series: str) -> bool:
     return bool(_COUNTERS.fullmatch(series))
 
 
-def problems(expression: Expression) -> Iterator[str]:
+def problems(expression: syntax.Expression) -> Iterator[str]:
     """Yield a warning for each use of a counter in a query that has no meaning."""
     for name in filter(is_counter, raw(expression)):
         yield of_raw(name)
@@ -129,53 +118,53 @@ def of_raw(name: str) -> str:
     )
 
 
-def raw(expression: Expression) -> Iterator[str]:
+def raw(expression: syntax.Expression) -> Iterator[str]:
     """Yield the names of the series whose value is used as it is."""
-    nodes = walk(expression, _used_as_they_are)
-    return (node.name for node in nodes if isinstance(node, VectorSelector))
+    nodes = syntax.walk(expression, _used_as_they_are)
+    return (node.name for node in nodes if isinstance(node, syntax.VectorSelector))
 
 
-def _used_as_they_are(node: Expression) -> tuple[Expression, ...]:
+def _used_as_they_are(node: syntax.Expression) -> tuple[syntax.Expression, ...]:
     """Return the operands of which the result shows the values."""
     match node:
-        case MatrixSelector() | Subquery():
+        case syntax.MatrixSelector() | syntax.Subquery():
             return ()  # `rate` or `increase` of it
-        case Binary(operator="-"):
+        case syntax.Binary(operator="-"):
             return ()  # a difference, such as that with an offset
-        case Binary(operator="and" | "unless"):
+        case syntax.Binary(operator="and" | "unless"):
             return (node.left,)
-        case Aggregation():
+        case syntax.Aggregation():
             return () if node.operator in _COUNTING else (node.expression,)
-        case Call() if node.function in _OVER_COUNTERS:
+        case syntax.Call() if node.function in _OVER_COUNTERS:
             return ()
         case _:
-            return children(node)
+            return syntax.children(node)
 
 
-def _undivided(expression: Expression) -> Iterator[tuple[str, str]]:
+def _undivided(expression: syntax.Expression) -> Iterator[tuple[str, str]]:
     """Yield the summed times whose rate is not divided by another rate, as `_IN_A_SECOND`."""
     with_rate: set[int] = set()
     """id of each expression that is a rate, or has one below."""
-    for node in reversed(list(walk(expression))):
-        of_rate = isinstance(node, Call) and node.function in RATES
-        if of_rate or any(id(each) in with_rate for each in children(node)):
+    for node in reversed(list(syntax.walk(expression))):
+        of_rate = isinstance(node, syntax.Call) and node.function in RATES
+        if of_rate or any(id(each) in with_rate for each in syntax.children(node)):
             with_rate.add(id(node))
 
-    def below(node: Expression) -> tuple[Expression, ...]:
+    def below(node: syntax.Expression) -> tuple[syntax.Expression, ...]:
         match node:
-            case Binary(operator="/") if id(node.right) in with_rate:
+            case syntax.Binary(operator="/") if id(node.right) in with_rate:
                 return ()
-            case Subquery():
+            case syntax.Subquery():
                 return ()
-            case Call() if node.function in RATES:
+            case syntax.Call() if node.function in RATES:
                 return ()
-            case Aggregation():
+            case syntax.Aggregation():
                 return (node.expression,)
             case _:
-                return children(node)
+                return syntax.children(node)
 
-    for node in walk(expression, below):
-        if isinstance(node, Call) and node.function in RATES:
+    for node in syntax.walk(expression, below):
+        if isinstance(node, syntax.Call) and node.function in RATES:
             name = ranged(node)
             if is_counter(name) and (time := _TIMES.fullmatch(name)):
                 yield name, _IN_A_SECOND.get(time["unit"], "")

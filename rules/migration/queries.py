@@ -6,24 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from rules import promql
+from rules import promql, syntax
 from rules.errors import PlanError
 from rules.query import nature
-from rules.syntax import (
-    Aggregation,
-    Binary,
-    Call,
-    Expression,
-    LabelList,
-    MatrixSelector,
-    Number,
-    String,
-    Subquery,
-    Unary,
-    VectorSelector,
-    bare,
-    walk,
-)
 
 Kind = Literal["vector", "scalar", "string", "matrix", "unknown"]
 Count = Literal["bare", "one", "many"]
@@ -59,13 +44,13 @@ def analyze(text: str) -> QueryFacts:
         tree = promql.parse(text)
     except PlanError as error:
         return QueryFacts(kind="unknown", problem=str(error))
-    every = list(walk(tree))
-    names = (each.name for each in every if isinstance(each, VectorSelector) and each.name)
+    every = list(syntax.walk(tree))
+    names = (each.name for each in every if isinstance(each, syntax.VectorSelector) and each.name)
     return QueryFacts(
         kind=_kind(tree),
         is_single=_count(tree) != "many",
         nature=nature.of_tree(tree),
-        divides=any(isinstance(each, Binary) and each.operator == "/" for each in every),
+        divides=any(isinstance(each, syntax.Binary) and each.operator == "/" for each in every),
         series=next(names, ""),
     )
 
@@ -83,42 +68,42 @@ def of_rule(text: str, *, ignore_null: bool) -> str:
     return f"clamp_min(vector(scalar({inner})) > -Inf < Inf, 0)"
 
 
-def _kind(tree: Expression) -> Kind:
-    match bare(tree):
-        case Number():
+def _kind(tree: syntax.Expression) -> Kind:
+    match syntax.bare(tree):
+        case syntax.Number():
             return "scalar"
-        case String():
+        case syntax.String():
             return "string"
-        case MatrixSelector() | Subquery():
+        case syntax.MatrixSelector() | syntax.Subquery():
             return "matrix"
-        case Unary() as unary:
+        case syntax.Unary() as unary:
             return _kind(unary.expression)
-        case Binary() as binary:
+        case syntax.Binary() as binary:
             sides = {_kind(binary.left), _kind(binary.right)}
             return "scalar" if sides == {"scalar"} else "vector"
-        case Call() as call:
+        case syntax.Call() as call:
             return "scalar" if call.scalar else "vector"
         case _:
             return "vector"
 
 
-def _count(tree: Expression) -> Count:
-    match bare(tree):
-        case Number() | String():
+def _count(tree: syntax.Expression) -> Count:
+    match syntax.bare(tree):
+        case syntax.Number() | syntax.String():
             return "bare"
-        case Unary() | Subquery() as outer:
+        case syntax.Unary() | syntax.Subquery() as outer:
             return _count(outer.expression)
-        case Aggregation() as aggregation:
+        case syntax.Aggregation() as aggregation:
             return _of_aggregation(aggregation)
-        case Binary() as binary:
+        case syntax.Binary() as binary:
             return _of_operation(binary)
-        case Call() as call:
+        case syntax.Call() as call:
             return _of_call(call)
         case _:
             return "many"
 
 
-def _of_aggregation(tree: Aggregation) -> Count:
+def _of_aggregation(tree: syntax.Aggregation) -> Count:
     inner = _count(tree.expression)
     if inner != "many":
         return "one" if tree.operator == "count_values" else inner
@@ -126,14 +111,14 @@ def _of_aggregation(tree: Aggregation) -> Count:
         return "many"
     if tree.operator in _CHOOSE:
         number = tree.parameter
-        return "one" if isinstance(number, Number) and number.value <= 1 else "many"
+        return "one" if isinstance(number, syntax.Number) and number.value <= 1 else "many"
     return "many" if tree.operator in {"count_values", "limit_ratio"} else "bare"
 
 
-def _of_operation(tree: Binary) -> Count:
+def _of_operation(tree: syntax.Binary) -> Count:
     sides = (_count(tree.left), _count(tree.right))
     if tree.operator == "or":
-        on_nothing = tree.labels == LabelList(names=(), listed=True)
+        on_nothing = tree.labels == syntax.LabelList(names=(), listed=True)
         if sides == ("bare", "bare"):
             return "bare"
         return "one" if on_nothing and "many" not in sides else "many"
@@ -145,17 +130,17 @@ def _of_operation(tree: Binary) -> Count:
     return _joined(sides) if "many" not in sides else _matched(tree, sides)
 
 
-def _matched(tree: Binary, sides: tuple[Count, Count]) -> Count:
+def _matched(tree: syntax.Binary, sides: tuple[Count, Count]) -> Count:
     """Return the elements of an operation of vectors, of which one side may have several."""
     if tree.many:
         return "many" if sides[tree.many == "right"] == "many" else "one"
     return "many" if set(sides) == {"many"} else "one"
 
 
-def _of_call(tree: Call) -> Count:
+def _of_call(tree: syntax.Call) -> Count:
     if tree.function in _ABSENT:
         return "one"
-    if tree.function in _QUANTILES and _is_by_le(bare(tree.arguments[-1])):
+    if tree.function in _QUANTILES and _is_by_le(syntax.bare(tree.arguments[-1])):
         return "bare"
     if tree.scalar or tree.function == "vector":
         return "bare"
@@ -167,9 +152,9 @@ def _joined(counts: Sequence[Count]) -> Count:
     return "many" if "many" in counts else "one" if "one" in counts else "bare"
 
 
-def _is_by_le(tree: Expression) -> bool:
+def _is_by_le(tree: syntax.Expression) -> bool:
     return (
-        isinstance(tree, Aggregation)
+        isinstance(tree, syntax.Aggregation)
         and tree.labels is not None
         and tree.labels.listed
         and set(tree.labels.names) <= {"le"}

@@ -15,19 +15,6 @@ from rules import promql, syntax
 from rules.errors import PlanError
 from rules.query.clauses import POINTWISE
 from rules.quoting import quote
-from rules.syntax import (
-    Aggregation,
-    Binary,
-    Call,
-    Expression,
-    MatrixSelector,
-    Number,
-    Parentheses,
-    String,
-    Subquery,
-    Unary,
-    VectorSelector,
-)
 
 _FUNCTIONS = POINTWISE | frozenset(
     """
@@ -40,7 +27,7 @@ _MILLISECOND = dt.timedelta(milliseconds=1)
 _GROUPS = {"left": "group_left", "right": "group_right"}
 
 
-def confine(query: str | Expression, label: str, namespace: str) -> str:
+def confine(query: str | syntax.Expression, label: str, namespace: str) -> str:
     """Return `query` so that it reads only series whose `label` is `namespace`.
 
     A text that was returned earlier is returned as it is. Raises PlanError if that is not possible,
@@ -67,36 +54,36 @@ class Writer:
     def __init__(self, matcher: str) -> None:
         self._matcher = matcher
 
-    def text(self, node: Expression) -> str:
+    def text(self, node: syntax.Expression) -> str:
         """Return the text of an expression. Raises PlanError for what is refused."""
         match node:
-            case VectorSelector():
+            case syntax.VectorSelector():
                 return self.selector(node) + _shift(node)
-            case MatrixSelector():
+            case syntax.MatrixSelector():
                 inner = node.selector
                 return f"{self.selector(inner)}[{_duration(node.range)}]{_shift(inner)}"
-            case Subquery():
+            case syntax.Subquery():
                 step = _duration(node.step) if node.step else ""
                 inside = f"({self.text(node.expression)})[{_duration(node.range)}:{step}]"
                 return inside + _shift(node)
-            case Binary():
+            case syntax.Binary():
                 operator = f"{node.operator}{_modifier(node)}"
                 return f"({self.text(node.left)}) {operator} ({self.text(node.right)})"
-            case Aggregation():
+            case syntax.Aggregation():
                 return self._aggregation(node)
-            case Call():
+            case syntax.Call():
                 arguments = ", ".join(map(self.text, node.arguments))
                 return f"{_checked(node.function)}({arguments})"
-            case Parentheses():  # the text around it has those that are needed
+            case syntax.Parentheses():  # the text around it has those that are needed
                 return self.text(node.expression)
-            case Unary():
+            case syntax.Unary():
                 return f"-({self.text(node.expression)})"
-            case Number():
+            case syntax.Number():
                 return _number(node.value)
-            case String():
+            case syntax.String():
                 return quote(node.value)
 
-    def selector(self, node: VectorSelector) -> str:
+    def selector(self, node: syntax.VectorSelector) -> str:
         """Return a selector without its offset, and with the matcher."""
         if node.alternatives:
             raise PlanError("a query of a namespace cannot join matchers by `or`")
@@ -105,7 +92,7 @@ class Writer:
         matchers = dict.fromkeys((*name, *others, self._matcher))
         return f"{{{','.join(filter(None, matchers))}}}"
 
-    def _aggregation(self, node: Aggregation) -> str:
+    def _aggregation(self, node: syntax.Aggregation) -> str:
         labels = ""
         if node.labels is not None:
             word = "by" if node.labels.listed else "without"
@@ -124,7 +111,7 @@ def _labels(names: Iterable[str]) -> str:
     return f"({', '.join(map(promql.label, names))})"
 
 
-def _modifier(node: Binary) -> str:
+def _modifier(node: syntax.Binary) -> str:
     if node.fills:
         raise PlanError("a query of a namespace cannot fill missing values")
     text = " bool" if node.boolean else ""
@@ -135,7 +122,7 @@ def _modifier(node: Binary) -> str:
     return text
 
 
-def _shift(node: VectorSelector | Subquery) -> str:
+def _shift(node: syntax.VectorSelector | syntax.Subquery) -> str:
     text = ""
     if node.at:
         text = f" {node.at}"

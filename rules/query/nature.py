@@ -8,22 +8,9 @@ from __future__ import annotations
 
 import re
 
-from rules import promql
+from rules import promql, syntax
 from rules.errors import PlanError
 from rules.findings import Finding, warning
-from rules.syntax import (
-    Aggregation,
-    Binary,
-    Call,
-    Expression,
-    Number,
-    Parentheses,
-    Subquery,
-    Unary,
-    VectorSelector,
-    bare,
-    walk,
-)
 
 PERCENT = re.compile(
     r".*(duty_cycle|_utilization|_active)(_average)?_(current|over_time)|.*_percent(age)?(_.*)?"
@@ -103,50 +90,50 @@ def of_query(query: str) -> str:
         return ""
 
 
-def of_tree(tree: Expression) -> str:
+def of_tree(tree: syntax.Expression) -> str:
     """Return what a query computes, as `of_query`."""
-    node: Expression | None = tree
+    node: syntax.Expression | None = tree
     while node is not None:
         match node:
-            case Call() if node.function in _QUANTILES:
+            case syntax.Call() if node.function in _QUANTILES:
                 return "percentile"
-            case Aggregation() if node.operator in {"avg", "quantile"}:
+            case syntax.Aggregation() if node.operator in {"avg", "quantile"}:
                 return "mean" if node.operator == "avg" else "percentile"
-            case Binary(operator="/") if not _has_number(node):
+            case syntax.Binary(operator="/") if not _has_number(node):
                 return "mean" if _is_mean(node) else "ratio"
         node = _same_kind(node)
     return ""
 
 
-def _same_kind(node: Expression) -> Expression | None:
+def _same_kind(node: syntax.Expression) -> syntax.Expression | None:
     """Return the part of an expression whose value is of the same kind; None if there is none."""
     match node:
-        case Parentheses() | Unary() | Subquery():
+        case syntax.Parentheses() | syntax.Unary() | syntax.Subquery():
             return node.expression
-        case Call() if node.function in _SAME_KIND and node.arguments:
+        case syntax.Call() if node.function in _SAME_KIND and node.arguments:
             return node.arguments[0]
-        case Aggregation() if node.operator in _CHOOSING:
+        case syntax.Aggregation() if node.operator in _CHOOSING:
             return node.expression
-        case Binary():
-            return node.right if isinstance(bare(node.left), Number) else node.left
+        case syntax.Binary():
+            return node.right if isinstance(syntax.bare(node.left), syntax.Number) else node.left
         case _:
             return None
 
 
-def _is_mean(node: Binary) -> bool:
+def _is_mean(node: syntax.Binary) -> bool:
     """Return whether an amount is divided by a number of events, as seconds by requests."""
     amounts, events = map(_summed, (node.left, node.right))
     return amounts[0] == events[0] and bool(amounts[1] - {""}) and events[1] == {""}
 
 
-def _summed(side: Expression) -> tuple[bool, frozenset[str]]:
+def _summed(side: syntax.Expression) -> tuple[bool, frozenset[str]]:
     """Return whether a side of a division is a change of series, and the units of these."""
-    every = list(walk(side))
-    names = (each.name for each in every if isinstance(each, VectorSelector))
+    every = list(syntax.walk(side))
+    names = (each.name for each in every if isinstance(each, syntax.VectorSelector))
     units = (_UNIT.fullmatch(name) for name in names)
-    changes = any(isinstance(each, Call) and each.function in _DERIVED for each in every)
+    changes = any(isinstance(each, syntax.Call) and each.function in _DERIVED for each in every)
     return changes, frozenset((each["unit"] or "sum") if each else "" for each in units)
 
 
-def _has_number(node: Binary) -> bool:
-    return any(isinstance(bare(each), Number) for each in (node.left, node.right))
+def _has_number(node: syntax.Binary) -> bool:
+    return any(isinstance(syntax.bare(each), syntax.Number) for each in (node.left, node.right))
