@@ -18,7 +18,7 @@ from rules.findings import Finding, State, in_file
 from rules.limits import DEFAULT as DEFAULT_LIMITS
 from rules.limits import Key, Limits
 from rules.query import confined, plan
-from rules.query.catalog import Catalog, Listing, Source
+from rules.query.catalog import Catalog, Listing, Source, Step
 from rules.query.label_binding import LabelBinding
 from rules.query.plan import SelectedObjects
 from rules.ruleset import CompiledRule, RuleSet, Team
@@ -233,9 +233,10 @@ def _problems(own: RuleSet) -> Iterator[Finding]:
         name = "" if rule.section == "externalRules" else "pod"
         binding = LabelBinding(resource=name, namespace="namespace")
         source = Source(rule=rule, series=series or "series", bindings=(binding,))
+        step = Step(source=source, binding=binding)
         objects = SelectedObjects(namespaces=("namespace",), names=("name",))
         try:
-            query = plan.unconfined(source, binding, objects, Selector())
+            query = plan.unconfined(step, objects, Selector())
         except PlanError:
             continue  # it may depend on the names, and is said for each request
         try:

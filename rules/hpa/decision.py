@@ -144,14 +144,15 @@ def decide(
         problem = f"{errors[0].metric} has no value{some}" if errors else "no metric is read"
         return Decision(low=current, high=current, recommended=None, inactive=problem)
     recommended = max(0, recommended)
+    sync = _Sync(hpa=hpa, current=current, now=now, history=history)
     if hpa.up is None or hpa.down is None:
-        low, high = _stabilize_down(hpa, recommended, current, now, history)
+        low, high = sync.stabilize_down(recommended)
         ceiling = min(hpa.maximum, max(_SCALE_UP_FACTOR * current, _MIN_SCALE_UP))
         ceilings, floors = (ceiling, ceiling), (hpa.minimum, hpa.minimum)
     else:
-        low, high = _stabilize(recommended, current, hpa.up, hpa.down, now, history)
-        ceilings = _bounds(hpa, current, hpa.up, now, history)
-        floors = _bounds(hpa, current, hpa.down, now, history, down=True)
+        low, high = sync.stabilize(recommended, hpa.up, hpa.down)
+        ceilings = sync.bounds(hpa.up)
+        floors = sync.bounds(hpa.down, down=True)
     stabilized = not low <= recommended <= high
     results = {
         _clamp(each, current, floor, ceiling)
@@ -203,107 +204,90 @@ def _decisive(known: Sequence[Proposal]) -> Proposal | None:
     return taken
 
 
-def _stabilize_down(
-    hpa: Autoscaler, recommended: int, current: int, now: float, history: History | None
-) -> tuple[int, int]:
-    """Return the range of the highest recommendation in the window.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Sync:
+    """What the controller knows when it looks at an HPA; `history` is None if that is unknown."""
 
-    Earlier ones may be above `current`: after a peak, the controller still scales up. What the
-    last sync wrote tells how high they can be.
-    """
-    if history is not None:
-        # Unlike in the windows of `spec.behavior`, one of exactly this age counts.
-        oldest = now - DOWNSCALE_WINDOW
-        past = (number for time, number in history.recommendations if time >= oldest)
-        highest = max([recommended, *past])
-        return highest, highest
-    limited, reason, _ = hpa.conditions.get("ScalingLimited", ("", "", ""))
-    last = hpa.maximum if limited == "True" and reason != "TooFewReplicas" else hpa.desired
-    return recommended, max(recommended, current, last)
+    hpa: Autoscaler
+    current: int
+    now: float
+    history: History | None
 
+    def stabilize_down(self, recommended: int) -> tuple[int, int]:
+        """Return the range of the highest recommendation in the window.
 
-def _stabilize(
-    recommended: int,
-    current: int,
-    up: ScalingRules,
-    down: ScalingRules,
-    now: float,
-    history: History | None,
-) -> tuple[int, int]:
-    """Return the range between the lowest and the highest recommendation of both windows."""
-    if history is None:
-        lowest = min(recommended, current) if up.window else recommended
-        highest = max(recommended, current) if down.window else recommended
-        return (lowest, recommended) if recommended > current else (recommended, highest)
-    lowest = min([recommended, *_recent(history.recommendations, up.window, now)])
-    highest = max([recommended, *_recent(history.recommendations, down.window, now)])
-    stable = min(max(current, lowest), highest)
-    return stable, stable
+        Earlier ones may be above `current`: after a peak, the controller still scales up. What the
+        last sync wrote tells how high they can be.
+        """
+        if self.history is not None:
+            # Unlike in the windows of `spec.behavior`, one of exactly this age counts.
+            oldest = self.now - DOWNSCALE_WINDOW
+            past = (number for time, number in self.history.recommendations if time >= oldest)
+            highest = max([recommended, *past])
+            return highest, highest
+        limited, reason, _ = self.hpa.conditions.get("ScalingLimited", ("", "", ""))
+        at_most = limited == "True" and reason != "TooFewReplicas"
+        last = self.hpa.maximum if at_most else self.hpa.desired
+        return recommended, max(recommended, self.current, last)
 
+    def stabilize(self, recommended: int, up: ScalingRules, down: ScalingRules) -> tuple[int, int]:
+        """Return the range between the lowest and the highest recommendation of both windows."""
+        current = self.current
+        if self.history is None:
+            lowest = min(recommended, current) if up.window else recommended
+            highest = max(recommended, current) if down.window else recommended
+            return (lowest, recommended) if recommended > current else (recommended, highest)
+        past = self.history.recommendations
+        lowest = min([recommended, *self._recent(past, up.window)])
+        highest = max([recommended, *self._recent(past, down.window)])
+        stable = min(max(current, lowest), highest)
+        return stable, stable
 
-def _bounds(
-    hpa: Autoscaler,
-    current: int,
-    rules: ScalingRules,
-    now: float,
-    history: History | None,
-    *,
-    down: bool = False,
-) -> tuple[int, int]:
-    """Return the most replicas (the fewest for `down`) that policies and bounds allow.
+    def bounds(self, rules: ScalingRules, *, down: bool = False) -> tuple[int, int]:
+        """Return the most replicas (the fewest for `down`) that policies and bounds allow.
 
-    Both elements are the same unless the result depends on changes that are not known.
-    """
-    quiet = _limit_of(hpa, current, rules, now, (), down=down)
-    if history is not None:
-        exact = _limit_of(hpa, current, rules, now, history.changes, down=down)
-        return exact, exact
-    longest = max((each.period for each in rules.policies), default=0)
-    if (
-        rules.select == "Disabled" or hpa.last_scaled is None or now - hpa.last_scaled > longest + 1
-    ):  # it is cut to seconds
-        return quiet, quiet
-    # Earlier changes in the period may have used up the policies; those in the other direction
-    # allow more.
-    return (hpa.minimum if down else hpa.maximum), current
+        Both elements are the same unless the result depends on changes that are not known.
+        """
+        if self.history is not None:
+            exact = self._limit(rules, self.history.changes, down=down)
+            return exact, exact
+        longest = max((each.period for each in rules.policies), default=0)
+        last = self.hpa.last_scaled  # cut to seconds
+        if rules.select == "Disabled" or last is None or self.now - last > longest + 1:
+            quiet = self._limit(rules, (), down=down)
+            return quiet, quiet
+        # Earlier changes in the period may have used up the policies; those in the other direction
+        # allow more.
+        return (self.hpa.minimum if down else self.hpa.maximum), self.current
 
+    def _limit(
+        self, rules: ScalingRules, changes: Sequence[tuple[float, int]], *, down: bool
+    ) -> int:
+        by_policy = [self._of_policy(each, changes, down=down) for each in rules.policies]
+        if rules.select == "Disabled":
+            limit = self.current
+        elif (rules.select == "Min") == down:
+            limit = max(by_policy)
+        else:
+            limit = min(by_policy)
+        if down:
+            return max(min(limit, self.current), self.hpa.minimum)
+        return min(max(limit, self.current), self.hpa.maximum)
 
-def _limit_of(
-    hpa: Autoscaler,
-    current: int,
-    rules: ScalingRules,
-    now: float,
-    changes: Sequence[tuple[float, int]],
-    *,
-    down: bool,
-) -> int:
-    by_policy = [_policy_limit(each, current, changes, now, down=down) for each in rules.policies]
-    if rules.select == "Disabled":
-        limit = current
-    elif (rules.select == "Min") == down:
-        limit = max(by_policy)
-    else:
-        limit = min(by_policy)
-    if down:
-        return max(min(limit, current), hpa.minimum)
-    return min(max(limit, current), hpa.maximum)
+    def _of_policy(
+        self, policy: Policy, changes: Iterable[tuple[float, int]], *, down: bool
+    ) -> int:
+        """Return the most replicas (the fewest for `down`) that one policy allows."""
+        start = self.current - sum(self._recent(changes, policy.period))
+        if policy.type == "Pods":
+            return start - policy.value if down else start + policy.value
+        # In doubles, as in the original: 110 % of 100 are more than 110, and so 111.
+        if down:
+            return int(start * (1 - policy.value / 100))
+        return math.ceil(start * (1 + policy.value / 100))
 
-
-def _policy_limit(
-    policy: Policy, current: int, changes: Iterable[tuple[float, int]], now: float, *, down: bool
-) -> int:
-    """Return the most replicas (the fewest for `down`) that one policy allows."""
-    start = current - sum(_recent(changes, policy.period, now))
-    if policy.type == "Pods":
-        return start - policy.value if down else start + policy.value
-    # In doubles, as in the original: 110 % of 100 are more than 110, and so 111.
-    if down:
-        return int(start * (1 - policy.value / 100))
-    return math.ceil(start * (1 + policy.value / 100))
-
-
-def _recent(entries: Iterable[tuple[float, int]], seconds: float, now: float) -> Iterator[int]:
-    return (number for time, number in entries if time > now - seconds)
+    def _recent(self, entries: Iterable[tuple[float, int]], seconds: float) -> Iterator[int]:
+        return (number for time, number in entries if time > self.now - seconds)
 
 
 def _clamp(replicas: int, current: int, floor: int, ceiling: int) -> int:

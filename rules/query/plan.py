@@ -20,7 +20,7 @@ from rules import promql, syntax
 from rules.errors import PlanError, TemplateExecError
 from rules.kinds import GroupResource
 from rules.query import confined
-from rules.query.catalog import Entry, ExternalEntry, Source, Step
+from rules.query.catalog import Entry, ExternalEntry, Step
 from rules.query.label_binding import LabelBinding
 from rules.ruleset import CompiledRule, Team
 from rules.selectors.selectors import Requirement, Selector
@@ -113,7 +113,7 @@ class ExternalPlan:
         objects = SelectedObjects(
             namespaces=(self.namespace,) if self.namespaced else (), names=None
         )
-        return render(self.step.source, self.step.binding, objects, self.selector)
+        return render(self.step, objects, self.selector)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,8 +178,8 @@ def queries(
 ) -> StepQueries:
     """Render the queries of one step for `objects`; see `render`."""
     return StepQueries(
-        values=render(step.source, step.binding, objects, selector, by_namespace=by_namespace),
-        recent=_recent(step.source, step.binding, objects, selector, by_namespace=by_namespace),
+        values=render(step, objects, selector, by_namespace=by_namespace),
+        recent=_recent(step, objects, selector, by_namespace=by_namespace),
     )
 
 
@@ -190,34 +190,25 @@ def longest(queries: Iterable[StepQueries]) -> int:
 
 
 def render(
-    source: Source,
-    binding: LabelBinding,
-    objects: SelectedObjects,
-    selector: Selector,
-    *,
-    by_namespace: bool = False,
+    step: Step, objects: SelectedObjects, selector: Selector, *, by_namespace: bool = False
 ) -> str:
-    """Render the query of one source by one binding for `objects`.
+    """Render the query of one step for `objects`.
 
     With `by_namespace` the result has the namespace of each object: its label joins `GroupBy`.
     The query of a team's rule is confined to its namespace as the last step, so that neither the
     template nor values of the request can widen it. Raises PlanError as `Plan.queries` does.
     """
-    text = unconfined(source, binding, objects, selector, by_namespace=by_namespace)
-    return _confined(text, source.rule)
+    text = unconfined(step, objects, selector, by_namespace=by_namespace)
+    return _confined(text, step.source.rule)
 
 
 def unconfined(
-    source: Source,
-    binding: LabelBinding,
-    objects: SelectedObjects,
-    selector: Selector,
-    *,
-    by_namespace: bool = False,
+    step: Step, objects: SelectedObjects, selector: Selector, *, by_namespace: bool = False
 ) -> Rendered:
     """Render a query as `render` does, without the last step for rules of teams."""
-    rule, where = source.rule, str(source.rule.config.where)
-    matchers = _matchers(source, binding, objects, selector)
+    binding, rule = step.binding, step.source.rule
+    where = str(rule.config.where)
+    matchers = _matchers(step, objects, selector)
     external = rule.section == "externalRules"
     group_by = () if external else _group_by(binding, by_namespace=by_namespace)
     if "LabelValuesByName" in rule.query.source:
@@ -225,7 +216,7 @@ def unconfined(
     of_request = ",".join(map(str, matchers))
     values = {matcher.label: "|".join(matcher.values) for matcher in matchers}
     data: dict[str, object] = {
-        "Series": source.series,
+        "Series": step.source.series,
         "LabelMatchers": of_request,
         "LabelValuesByName": values,
         "GroupBy": ",".join(map(promql.label, group_by)),
@@ -253,27 +244,23 @@ def confine(query: Rendered, team: Team) -> str:
 
 
 def _recent(
-    source: Source,
-    binding: LabelBinding,
-    objects: SelectedObjects,
-    selector: Selector,
-    *,
-    by_namespace: bool,
+    step: Step, objects: SelectedObjects, selector: Selector, *, by_namespace: bool
 ) -> str | None:
     """Render the query for the objects that are not too old. It is pointwise in the object.
 
     A range finds samples of any age. An instant query with timestamp() would find only those
     within the lookback of Prometheus, and none of a series that has just ended.
     """
-    seconds = source.rule.config.max_sample_age
+    rule = step.source.rule
+    seconds = rule.config.max_sample_age
     if seconds is None:
         return None
-    name = promql.matcher("__name__", "=", source.series)
-    matchers = ",".join([name, *map(str, _matchers(source, binding, objects, selector))])
-    labels = ",".join(map(promql.label, _group_by(binding, by_namespace=by_namespace)))
+    name = promql.matcher("__name__", "=", step.source.series)
+    matchers = ",".join([name, *map(str, _matchers(step, objects, selector))])
+    labels = ",".join(map(promql.label, _group_by(step.binding, by_namespace=by_namespace)))
     age = f"{seconds:.0f}s" if seconds.is_integer() else f"{seconds * 1000:.0f}ms"
     text = f"group by ({labels}) (last_over_time({{{matchers}}}[{age}]))"
-    return _confined(Rendered(text=text, of_request=(matchers,)), source.rule)
+    return _confined(Rendered(text=text, of_request=(matchers,)), rule)
 
 
 def _confined(query: Rendered, rule: CompiledRule) -> str:
@@ -290,11 +277,10 @@ def _group_by(binding: LabelBinding, *, by_namespace: bool) -> tuple[str, ...]:
     return tuple(filter(None, labels))
 
 
-def _matchers(
-    source: Source, binding: LabelBinding, objects: SelectedObjects, selector: Selector
-) -> list[_Matcher]:
+def _matchers(step: Step, objects: SelectedObjects, selector: Selector) -> list[_Matcher]:
     """Return the matchers of `objects` and of the metric selector."""
-    where = str(source.rule.config.where)
+    binding, rule = step.binding, step.source.rule
+    where = str(rule.config.where)
     matchers = [_Matcher(label=label, operator="=", values=("",)) for label in binding.absent]
     matchers += map(_required, selector.requirements)
     if objects.namespaces != ():
@@ -304,7 +290,7 @@ def _matchers(
                 "namespace: add an override for `namespace` to `resources`"
             )
         matchers.append(_objects(binding.namespace, objects.namespaces))
-    if source.rule.section != "externalRules":
+    if rule.section != "externalRules":
         if not binding.resource:
             raise PlanError(
                 f"{where}: no label is mapped to the objects: add an override for pods or nodes, "

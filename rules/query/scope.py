@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from rules import promql
 from rules.errors import PlanError
 from rules.query import clauses, plan, pointwise
-from rules.query.catalog import Source
+from rules.query.catalog import Source, Step
 from rules.query.clauses import MARK, NotPointwise, Wanted
 from rules.query.label_binding import LabelBinding
 from rules.query.plan import SelectedObjects
@@ -98,13 +98,14 @@ def _prove_namespaces(source: Source, binding: LabelBinding) -> None:
 
 def _prove(source: Source, binding: LabelBinding, objects: SelectedObjects, wanted: Wanted) -> None:
     """Prove that the query for `objects` is pointwise. Raises NotPointwise."""
+    step = Step(source=source, binding=binding)
     by_namespace = binding.namespace == MARK
     try:
-        query = plan.render(source, binding, objects, Selector(), by_namespace=by_namespace)
+        query = plan.render(step, objects, Selector(), by_namespace=by_namespace)
         code = promql.without_comments(query)
         tree = promql.parse(code)
         if by_namespace:
-            single = plan.render(source, binding, objects, Selector())
+            single = plan.render(step, objects, Selector())
             clauses.renders_alike(code, promql.without_comments(single))
         pointwise.prove(code, tree, wanted, namespace=_NAMESPACE)
     except PlanError as error:

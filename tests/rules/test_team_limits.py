@@ -12,10 +12,10 @@ from rules.document import config
 from rules.errors import ConfigError, PlanError
 from rules.limits import Limits
 from rules.query import plan
-from rules.query.catalog import Source
+from rules.query.catalog import Source, Step
 from rules.query.label_binding import LabelBinding
 from rules.query.plan import SelectedObjects
-from rules.ruleset import RuleSet
+from rules.ruleset import CompiledRule, RuleSet
 from rules.selectors.selectors import Selector
 from rules.teams import ConfigMap
 from tests.rules.lint import configurations
@@ -61,15 +61,12 @@ def test_values_that_aliases_repeat_are_limited():
 def test_steps_of_a_template_are_limited():
     query = "<<range $i, $e := .GroupBySlice>><<$e>><<$e>><<end>>"
     (rule,) = load(text(query=query)).rules
-    source = Source(rule=rule, series="m", bindings=(BINDING,))
     objects = SelectedObjects(namespaces=("a",), names=("p",))
     few = load(text(query=query), limited=Limits(team_template_steps=3)).rules[0]
 
-    assert plan.unconfined(source, BINDING, objects, Selector()).text == "podpod"
+    assert plan.unconfined(step_of(rule), objects, Selector()).text == "podpod"
     with pytest.raises(PlanError, match="more than 3 steps"):
-        plan.unconfined(
-            Source(rule=few, series="m", bindings=(BINDING,)), BINDING, objects, Selector()
-        )
+        plan.unconfined(step_of(few), objects, Selector())
 
 
 @pytest.mark.slow
@@ -92,8 +89,9 @@ def test_matching_takes_no_memory_beyond_what_is_counted():
     assert rule.namer.matches.regexp.options.max_mem == rule.namer.matches.memory < 8 << 10
 
 
-def source(own: RuleSet) -> Source:
-    return Source(rule=own.rules[0], series="m", bindings=(BINDING,))
+def step_of(rule: CompiledRule, series: str = "m") -> Step:
+    source = Source(rule=rule, series=series, bindings=(BINDING,))
+    return Step(source=source, binding=BINDING)
 
 
 def objects(count: int) -> SelectedObjects:
@@ -103,9 +101,9 @@ def objects(count: int) -> SelectedObjects:
 
 
 def test_names_of_a_request_do_not_count():
-    own = source(load(of_query(16 << 10)))
+    own = step_of(load(of_query(16 << 10)).rules[0])
 
-    assert len(plan.render(own, BINDING, objects(5000), Selector())) > 30_000
+    assert len(plan.render(own, objects(5000), Selector())) > 30_000
 
 
 @pytest.mark.parametrize(
@@ -116,11 +114,11 @@ def test_names_of_a_request_do_not_count():
     ],
 )
 def test_a_query_that_exceeds_a_limit_only_for_some_requests_is_refused_then(query, message):
-    own = source(load(text(query=query)))
+    own = step_of(load(text(query=query)).rules[0])
 
-    assert plan.render(own, BINDING, objects(1), Selector())
+    assert plan.render(own, objects(1), Selector())
     with pytest.raises(PlanError, match=f"{message}; the limit .* --limit=team-query"):
-        plan.render(own, BINDING, objects(100), Selector())
+        plan.render(own, objects(100), Selector())
 
 
 @pytest.mark.parametrize("failure", [RecursionError, MemoryError, AssertionError, KeyError])
@@ -165,12 +163,7 @@ def uses(name: str, content: str) -> Iterator[tuple[str, int]]:
         series = rule.pinned_series or "series"
         yield "team_metric_name", len(rule.metric(series) or "")
         try:
-            query = plan.unconfined(
-                Source(rule=rule, series=series, bindings=(BINDING,)),
-                BINDING,
-                objects(1),
-                Selector(),
-            )
+            query = plan.unconfined(step_of(rule, series), objects(1), Selector())
             tree = promql.parse(query.text)
         except PlanError:
             continue

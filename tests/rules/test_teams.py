@@ -57,7 +57,7 @@ def render(own: RuleSet, *, selector: Selector | None = None) -> str:
     assert entry is not None
     (step,) = entry.steps
     objects = SelectedObjects(namespaces=("a",), names=("p",))
-    return plan.render(step.source, step.binding, objects, selector or Selector())
+    return plan.render(step, objects, selector or Selector())
 
 
 def listing(*names: str) -> Listing:

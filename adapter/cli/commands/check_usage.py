@@ -47,7 +47,7 @@ async def _try(step: Step, kind: str, prometheus: Prometheus) -> tuple[str, str]
     namespaced = bool(step.binding.namespace)
     every = SelectedObjects(namespaces=None if namespaced else (), names=None)
     try:
-        text = plan.render(step.source, step.binding, every, Selector(), by_namespace=namespaced)
+        text = plan.render(step, every, Selector(), by_namespace=namespaced)
         started = time.monotonic()
         result = await prometheus.query(text)
     except (errors.BackendError, RulesError) as error:

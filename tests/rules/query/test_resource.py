@@ -95,8 +95,7 @@ def test_one_query_covers_the_containers_of_all_namespaces():
     step, _ = queries().pods
 
     text = plan.render(
-        step.source,
-        step.binding,
+        step,
         SelectedObjects(namespaces=None, names=None),
         Selector(),
         by_namespace=True,

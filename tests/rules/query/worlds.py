@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from rules.query import plan
-from rules.query.catalog import Source
+from rules.query.catalog import Source, Step
 from rules.query.label_binding import LabelBinding
 from rules.query.plan import SelectedObjects
 from rules.query.scope import Scope
@@ -121,7 +121,7 @@ class Client:
     ) -> Answer:
         """Answer one question with its own query."""
         objects = SelectedObjects(namespaces=(q.namespace,) if q.namespace else (), names=q.names)
-        samples = self.query(plan.render(source, binding, objects, selector))
+        samples = self.query(plan.render(Step(source=source, binding=binding), objects, selector))
         return _by_object(samples, binding.resource, "", q.namespace)
 
     def shared(
@@ -134,7 +134,9 @@ class Client:
     ) -> Answer:
         """Answer all questions about `objects` with one query."""
         across = scope == Scope.CLUSTER and bool(binding.namespace)
-        text = plan.render(source, binding, objects, selector, by_namespace=across)
+        text = plan.render(
+            Step(source=source, binding=binding), objects, selector, by_namespace=across
+        )
         namespace = binding.namespace if across else ""
         own = objects.namespaces[0] if objects.namespaces and not across else ""
         return _by_object(self.query(text), binding.resource, namespace, own)
