@@ -12,19 +12,10 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal, TypeVar
 
-from rules import limits, mapping, naming, patterns, presets, promql, template
+from rules import errors, limits, mapping, naming, patterns, presets, promql, template
 from rules.document import config, yaml
 from rules.document.sources import DEFAULT, PrometheusSource
 from rules.document.where import Where
-from rules.errors import (
-    MAX_PROBLEMS,
-    ConfigError,
-    MappingError,
-    PatternError,
-    PlanError,
-    TemplateError,
-    TemplateSyntaxError,
-)
 from rules.findings import Finding, Place, State
 from rules.kinds import PODS, Kinds
 from rules.syntax import Matcher
@@ -232,7 +223,7 @@ def compile(  # noqa: A001 (ruleset.compile reads as re.compile does)
         problems=compiler.problems([file for file, _ in parsed]),
     )
     if any(problem.state is State.FAILURE for problem in ruleset.problems):
-        raise ConfigError(ruleset.problems)
+        raise errors.ConfigError(ruleset.problems)
     return ruleset
 
 
@@ -387,7 +378,7 @@ class _Compiler:
         if parsed is None:
             return None
         unknown = parsed.unknown_fields(QUERY_FIELDS)
-        for each in unknown[: MAX_PROBLEMS + 1]:  # the position of each takes time
+        for each in unknown[: errors.MAX_PROBLEMS + 1]:  # the position of each takes time
             known = ", ".join(f".{name}" for name in QUERY_FIELDS)
             message = f"unknown template field {each.name}: the fields are {known}"
             self._problems.append(where.problem(State.FAILURE, path, message, offset=each.offset))
@@ -399,7 +390,7 @@ class _Compiler:
             return ()
         try:
             return promql.selector(rule.series_query)
-        except PlanError as error:
+        except errors.PlanError as error:
             message = f"{error}; if Prometheus rejects it too, the rule has no metrics"
             self._problems.append(rule.where.problem(State.WARNING, "seriesQuery", message))
             return ()
@@ -411,9 +402,9 @@ class _Compiler:
         offset = None
         try:
             return function()
-        except TemplateSyntaxError as error:
+        except errors.TemplateSyntaxError as error:
             message, offset = f"invalid template: {error}", error.offset
-        except (TemplateError, PatternError, MappingError) as error:
+        except (errors.TemplateError, errors.PatternError, errors.MappingError) as error:
             message = str(error)
         self._problems.append(where.problem(State.FAILURE, path, message, offset=offset))
         return None
