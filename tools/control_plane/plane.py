@@ -108,7 +108,7 @@ class ControlPlane:
         request = {
             "apiVersion": "authentication.k8s.io/v1",
             "kind": "TokenRequest",
-            "spec": {"expirationSeconds": 3600},
+            "spec": {"expirationSeconds": 86400},
         }
         token: str = self.admin.call("POST", path, request)["status"]["token"]
         return token

@@ -17,7 +17,7 @@ from adapter.clients.kubernetes import Kube
 from adapter.settings.kubectl import NamespaceSettings
 from rules import rbac
 from rules.errors import UnreadableError
-from rules.findings import Finding, failure, ok, skipped, warning
+from rules.findings import Finding, failure, ok, skipped
 from rules.hpa import judgement, reading
 from rules.hpa.reading import ApiReply, ApiRequest
 from rules.quoting import counted
@@ -141,7 +141,7 @@ async def _of_hpa(api: Kube, hpa: Mapping[str, Any], discovered: dict[str, ApiRe
         cure = error.cure or ("correct scaleTargetRef" if error.status else "see api-server")
         return None, [failure(subject, " ".join(str(error).split()), cure=cure)]
     if observed.blocked:
-        return 0, [warning(subject, observed.blocked, cure=judgement.UNBLOCK)]
+        return 0, [failure(subject, observed.blocked, cure=judgement.UNBLOCK)]
     observed = await client.ApiClient(api).with_queries(observed)
     found = judgement.findings(observed, "see apiservices")
     return len(observed.proposals), [
