@@ -49,9 +49,7 @@ async def session() -> AsyncIterator[aiohttp.ClientSession]:
 
 
 @pytest.fixture
-def serve(
-    aiohttp_server,
-) -> Callable[[prometheus.Behaviour], Awaitable[prometheus.Prometheus]]:
+def serve(aiohttp_server) -> Callable[[prometheus.Behaviour], Awaitable[prometheus.Prometheus]]:
     """Start a fake Prometheus that behaves as told, and has its `url`."""
 
     async def start(behave: prometheus.Behaviour) -> prometheus.Prometheus:

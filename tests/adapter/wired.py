@@ -390,11 +390,7 @@ def sending(
 
 
 async def fetch(
-    port: int,
-    target: str | bytes,
-    *,
-    method: str = "GET",
-    headers: Mapping[str, str] | None = None,
+    port: int, target: str | bytes, *, method: str = "GET", headers: Mapping[str, str] | None = None
 ) -> Reply:
     raw = target if isinstance(target, bytes) else target.encode("utf-8", "surrogateescape")
     fields = {"Host": "adapter", "Connection": "close", **(headers or {})}

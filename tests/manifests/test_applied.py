@@ -25,13 +25,7 @@ from certs.issue import issue_temporary
 from certs.renew import CertificatePolicy
 from rules.metrics_apis import CUSTOM, EXTERNAL
 from tests.manifests.chart.test_installers import application
-from tests.manifests.test_manifests import (
-    MANIFESTS,
-    NAME,
-    NAMESPACE,
-    documented,
-    write_overlay,
-)
+from tests.manifests.test_manifests import MANIFESTS, NAME, NAMESPACE, documented, write_overlay
 from tools.cluster import server
 from tools.real.prometheus import wait_for
 

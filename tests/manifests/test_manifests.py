@@ -306,11 +306,7 @@ def test_the_secret_has_only_a_name(real_servers, request, folder):
 def test_another_namespace_leaves_no_right_behind(elsewhere):
     for verb in ("get", "list", "watch"):
         what = (verb, "", "configmaps")
-        assert elsewhere.allows(
-            *what,
-            namespace=CLIENT_CAS.namespace,
-            name=CLIENT_CAS.name,
-        )
+        assert elsewhere.allows(*what, namespace=CLIENT_CAS.namespace, name=CLIENT_CAS.name)
     assert elsewhere.allows("list", "", "pods", namespace="team-a")
     reader = elsewhere.by_name["ClusterRoleBinding", "gpu-metrics-adapter:metrics-reader"]
     assert [each["namespace"] for each in reader["subjects"]] == ["kube-system"]

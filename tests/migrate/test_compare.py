@@ -263,10 +263,7 @@ async def test_autoscalers_that_cannot_be_read_are_named(servers):
     gone = json.loads(json.dumps(HPA))
     gone["spec"]["scaleTargetRef"]["name"] = "gone"
     old = {"metadata": HPA["metadata"], "spec": {"minReplicas": 1}}
-    async with (
-        connected(str(kubeconfig)) as api,
-        comparison.server(url, api, token) as second,
-    ):
+    async with connected(str(kubeconfig)) as api, comparison.server(url, api, token) as second:
         found = await comparison.compare(api, api, second, [gone, old])
 
     assert list(map(comparison.line, found)) == [

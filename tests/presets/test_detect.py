@@ -42,10 +42,7 @@ async def report(session: aiohttp.ClientSession, server: real.Prometheus) -> det
 @contextmanager
 def scraping(folder: Path, jobs: Mapping[str, str]) -> Iterator[real.Prometheus]:
     """A Prometheus that scrapes several files, each with its scheme."""
-    with (
-        worlds.exporters() as port,
-        real.run(folder, worlds.configuration(jobs, port)) as server,
-    ):
+    with worlds.exporters() as port, real.run(folder, worlds.configuration(jobs, port)) as server:
         real.wait_for(partial(_up, server, len(jobs)), "everything is scraped")
         yield server
 

@@ -70,20 +70,10 @@ CASES: Mapping[str, tuple[Series, str, str, Expected]] = {
         {'{service="epp"}': 6},
     ),
     "the picker is gone": (dict.fromkeys(INFO, "1x30 stale"), WAITING, "", {}),
-    "mean queue of a pool": (
-        {**POOL, READY: "2x40"},
-        QUEUE,
-        "name=llama",
-        {'{name="llama"}': 2.5},
-    ),
+    "mean queue of a pool": ({**POOL, READY: "2x40"}, QUEUE, "name=llama", {'{name="llama"}': 2.5}),
     "mean KV cache of a pool": ({**POOL, READY: "2x40"}, KV_CACHE, "", {'{name="llama"}': 62.5}),
     "a pool without a pod has no mean": ({**POOL, READY: "2x20 0x20"}, QUEUE, "", {}),
-    "a pool without a pod has no mean KV cache": (
-        {**POOL, READY: "2x20 0x20"},
-        KV_CACHE,
-        "",
-        {},
-    ),
+    "a pool without a pod has no mean KV cache": ({**POOL, READY: "2x20 0x20"}, KV_CACHE, "", {}),
     "only the scrapes are in flight": (
         {f'litellm_in_flight_requests{{namespace="default",pod="{p}"}}': "1x40" for p in "ab"},
         ACTIVE,

@@ -150,9 +150,7 @@ def test_the_table_has_every_variant() -> None:
 
 @pytest.mark.parametrize("variant", FITTING)
 async def test_a_variant_is_detected(
-    variant: str,
-    scheme: str,
-    servers: Mapping[str, Prometheus],
+    variant: str, scheme: str, servers: Mapping[str, Prometheus]
 ) -> None:
     async with aiohttp.ClientSession() as session:
         detected = await detection.report(clients.Prometheus(session, servers[variant].url))

@@ -183,10 +183,7 @@ def test_a_namespace_sees_the_rules_of_the_cluster_and_its_own():
     cluster = ruleset.load([("c.yaml", f"rules:\n{rule('m')}")])
     merged = teams.merge(
         cluster,
-        loaded(
-            config_map(rule("m"), rule("n")),
-            config_map(rule("n"), rule("o"), namespace="b"),
-        ),
+        loaded(config_map(rule("m"), rule("n")), config_map(rule("n"), rule("o"), namespace="b")),
     )
     built = generation.build(merged, {}, {}, KINDS)
 

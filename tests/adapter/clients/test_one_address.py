@@ -385,9 +385,7 @@ async def test_the_next_address_is_tried_after_each_failure_until_one_answers():
             await web.TCPSite(runner, each, port).start()
         async with aiohttp.ClientSession(connector=addresses.connector()) as session:
             client = Prometheus(
-                session,
-                f"http://prometheus.test:{port}",
-                replicas=Replicas(session, addresses),
+                session, f"http://prometheus.test:{port}", replicas=Replicas(session, addresses)
             )
             for _ in range(4):
                 with contextlib.suppress(errors.Broken):

@@ -329,8 +329,7 @@ def test_another_fallback_is_refused(server):
 
 
 @pytest.mark.parametrize(
-    ("text", "account"),
-    [("", None), ("reader", ("", "reader")), ("keda/a.b-c", ("keda", "a.b-c"))],
+    ("text", "account"), [("", None), ("reader", ("", "reader")), ("keda/a.b-c", ("keda", "a.b-c"))]
 )
 def test_the_account_of_the_fallback_is_a_name_or_has_a_namespace(text, account):
     assert parse(f"--external-fallback-service-account={text}").fallback.account == account

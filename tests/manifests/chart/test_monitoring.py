@@ -57,10 +57,7 @@ FIRING = {
         {f'{OWN}_relist_last_success_timestamp_seconds{{rule="a"}}': "0x40 2400x20"},
         (35, 45),
     ),
-    "RuleWithoutSeries": (
-        {f'{OWN}_relist_series_names{{rule="a"}}': "0x70 3x20"},
-        (65, 75),
-    ),
+    "RuleWithoutSeries": ({f'{OWN}_relist_series_names{{rule="a"}}': "0x70 3x20"}, (65, 75)),
     "WatchBroken": (
         {f'{OWN}_watch_cache_last_response_timestamp_seconds{{resource="pods"}}': "0x10 660x9"},
         (8, 12),

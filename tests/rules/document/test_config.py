@@ -331,8 +331,7 @@ def test_on_missing_is_a_constant_or_a_duration(text, value):
 
 
 @pytest.mark.parametrize(
-    ("text", "flag"),
-    [("y", True), ("off", False), ("~", None), ("", None), ("NULL", None)],
+    ("text", "flag"), [("y", True), ("off", False), ("~", None), ("", None), ("NULL", None)]
 )
 def test_booleans_are_spelled_as_in_yaml_1_1(text, flag):
     assert _rule(f"resources: {{namespaced: {text}}}").resources.namespaced is flag

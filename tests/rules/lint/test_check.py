@@ -489,11 +489,7 @@ def test_a_warning_about_a_part_of_a_query_has_its_line_and_column():
     assert (warning.where.line, warning.where.column) == (7, 8)
 
 
-_RATIO = _rule(
-    seriesQuery="a",
-    name="{as: share}",
-    metricsQuery="sum(<<.Series>>{X}) / sum(b{X})",
-)
+_RATIO = _rule(seriesQuery="a", name="{as: share}", metricsQuery="sum(<<.Series>>{X}) / sum(b{X})")
 
 
 def _of_hpas(*targets: HpaTarget, rule: str = _RATIO) -> list[str]:

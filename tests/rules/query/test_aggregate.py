@@ -10,14 +10,7 @@ from hypothesis import strategies as st
 
 from rules.errors import AmbiguousSampleError
 from rules.query import aggregate, plan
-from rules.query.aggregate import (
-    NO_SAMPLES,
-    Point,
-    Reduction,
-    Sample,
-    SamplesByObject,
-    Value,
-)
+from rules.query.aggregate import NO_SAMPLES, Point, Reduction, Sample, SamplesByObject, Value
 from rules.query.catalog import Step
 from tests import world
 

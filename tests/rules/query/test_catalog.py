@@ -281,9 +281,7 @@ def test_ambiguous_bindings_combine_labels_of_the_resource_and_of_namespaces():
             ),
             LabelBinding(resource="pod", namespace="exported_namespace", absent=("exported_pod",)),
             LabelBinding(
-                resource="pod",
-                namespace="namespace",
-                absent=("exported_pod", "exported_namespace"),
+                resource="pod", namespace="namespace", absent=("exported_pod", "exported_namespace")
             ),
         ),
     }

@@ -121,8 +121,7 @@ def test_the_sources_that_rules_name_are_said():
 
 
 @pytest.mark.parametrize(
-    "document",
-    [{}, {"external": False, "steps": [{"rule": {}, "where": "r"}]}],
+    "document", [{}, {"external": False, "steps": [{"rule": {}, "where": "r"}]}]
 )
 def test_what_cannot_be_read_is_one_error(document):
     with pytest.raises(PlanError, match="the rules of the metric cannot be read"):

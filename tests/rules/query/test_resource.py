@@ -95,10 +95,7 @@ def test_one_query_covers_the_containers_of_all_namespaces():
     step, _ = queries().pods
 
     text = plan.render(
-        step,
-        SelectedObjects(namespaces=None, names=None),
-        Selector(),
-        by_namespace=True,
+        step, SelectedObjects(namespaces=None, names=None), Selector(), by_namespace=True
     )
 
     assert scope.sharing(step.source, step.binding).scope is Scope.CLUSTER

@@ -212,10 +212,7 @@ _OPERATOR_CHAIN = (
 _OPERANDS = ("nWORLD", "-nWORLD", "-nWORLD ^ 2", "nWORLD ^ 2 ^ nWORLD")
 
 
-@given(
-    operators=st.lists(st.sampled_from(_OPERATOR_CHAIN), min_size=2, max_size=4),
-    data=st.data(),
-)
+@given(operators=st.lists(st.sampled_from(_OPERATOR_CHAIN), min_size=2, max_size=4), data=st.data())
 def test_the_parser_groups_operators_as_prometheus_does(client, operators, data):
     operands = [data.draw(st.sampled_from(_OPERANDS)) for _ in (*operators, "")]
     query = " ".join(chain.from_iterable(zip(operands, (*operators, ""), strict=True)))

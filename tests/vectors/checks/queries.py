@@ -110,9 +110,7 @@ def _external(case: Mapping[str, Any], kinds: Kinds) -> _Query:
     selector = _selector(case)
     made = plan.external(entry, namespace=case["namespace"], selector=selector)
     return _Query(
-        promql=made.promql(),
-        bound=bound,
-        labels=(*bound.labels(NAMESPACES), *_keys(selector)),
+        promql=made.promql(), bound=bound, labels=(*bound.labels(NAMESPACES), *_keys(selector))
     )
 
 

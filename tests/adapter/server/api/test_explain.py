@@ -47,11 +47,7 @@ MORE_RULES = """
 
 @pytest.fixture(scope="module")
 def filled(empty_prometheus: Prometheus) -> Prometheus:
-    empty_prometheus.put(
-        *test_causes.LIVE,
-        'aged{ns="default",pod="a"} 1',
-        at=time.time() - 2,
-    )
+    empty_prometheus.put(*test_causes.LIVE, 'aged{ns="default",pod="a"} 1', at=time.time() - 2)
     return empty_prometheus
 
 

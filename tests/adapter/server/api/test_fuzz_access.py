@@ -257,11 +257,7 @@ def test_the_token_allows_only_two_paths(send, path, query):
     assert 200 not in statuses_of(answer) or is_allowed(target), answer
 
 
-@given(
-    path=near_paths(),
-    headers=headers,
-    method=methods,
-)
+@given(path=near_paths(), headers=headers, method=methods)
 def test_no_header_adds_to_the_rights_of_the_token(send, path, headers, method):
     answer = send(request(path, [*headers, AUTHORIZED], method=method))
 

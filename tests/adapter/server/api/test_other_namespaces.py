@@ -228,12 +228,7 @@ async def serving(
         evaluation=evaluation,
         collector=CauseCollector(
             relist.labels,
-            probes=Probes(
-                query_of,
-                lambda: detection.report(cluster),
-                clock=Ticks(),
-                now=clock,
-            ),
+            probes=Probes(query_of, lambda: detection.report(cluster), clock=Ticks(), now=clock),
             metrics=telemetry.CauseMetrics(CollectorRegistry()),
         ),
         clock=clock,

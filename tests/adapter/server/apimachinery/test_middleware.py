@@ -384,8 +384,7 @@ def test_a_warning_is_one_line_of_ascii_in_quotes_and_limited():
 def test_the_warning_of_the_same_causes_is_written_once():
     first, second = (
         responses.with_warning(
-            Answer(body=b""),
-            [Finding(reason=Reason.NO_SAMPLE, fact="1 of 2 pods have no value")],
+            Answer(body=b""), [Finding(reason=Reason.NO_SAMPLE, fact="1 of 2 pods have no value")]
         )
         for _ in range(2)
     )

@@ -61,9 +61,7 @@ async def test_the_example_autoscaler_gets_the_average_of_its_rule(served: Api) 
     assert target == {"type": "Value", "value": "70"}
 
 
-async def test_a_query_without_placeholders_ignores_the_namespace(
-    served: Api,
-) -> None:
+async def test_a_query_without_placeholders_ignores_the_namespace(served: Api) -> None:
     for namespace in ("default", "other", "nowhere"):
         for query in ("", "?labelSelector=pod%3Dx"):
             _, document = await served.get(f"{GROUP}/namespaces/{namespace}/unconditional{query}")

@@ -62,9 +62,7 @@ async def test_a_query_that_is_refused_fails_alone(
     assert len([each for each in caplog.records if each.levelname == "ERROR"]) <= 1
 
 
-async def test_a_rule_that_cannot_be_listed_is_reported_and_affects_no_other(
-    served: Api,
-) -> None:
+async def test_a_rule_that_cannot_be_listed_is_reported_and_affects_no_other(served: Api) -> None:
     status, text = await verbose(served)
     async with served.session.get(f"{served.url}/metrics", ssl=False) as answer:
         metrics = await answer.text()

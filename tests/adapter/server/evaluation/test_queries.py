@@ -118,8 +118,7 @@ def test_results_of_several_sources_are_in_the_order_of_the_queries():
         queries = QueriesBySource({DEFAULT: Client(), "other": Client("other")})
         asked = ("other", "slow"), ("default", "fast"), ("other", "fast")
         return await queries.vectors(
-            [(queries.of(source), text, None) for source, text in asked],
-            merged=False,
+            [(queries.of(source), text, None) for source, text in asked], merged=False
         )
 
     answer = virtual_time.run(run())

@@ -31,7 +31,7 @@ def running(empty_prometheus: real.Prometheus) -> str:
             for number, namespace in enumerate(NAMESPACES)
             for pod in ("a", "b")
             for container in ("main", "side")
-        ),
+        )
     )
     return empty_prometheus.url
 

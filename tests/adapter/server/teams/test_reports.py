@@ -45,10 +45,7 @@ class Served:
         self.kube = Kube()
         self.generation = generation.build(CLUSTER, {}, {}, Kinds.builtin())
         self.reports = Reports(
-            self.replica.rules,
-            lambda: self.generation,
-            self.kube,
-            annotate=annotate,
+            self.replica.rules, lambda: self.generation, self.kube, annotate=annotate
         )
 
     async def look(self) -> None:

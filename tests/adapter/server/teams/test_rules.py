@@ -61,11 +61,7 @@ class Replica:
         self.requests = 0
         self.failure: Exception | None = None
         self.rules = TeamRules(
-            lambda: self.index,
-            self.fetch,
-            label="namespace",
-            limits=limits,
-            clock=lambda: self.now,
+            lambda: self.index, self.fetch, label="namespace", limits=limits, clock=lambda: self.now
         )
 
     def put(self, *documents: dict[str, Any]) -> None:

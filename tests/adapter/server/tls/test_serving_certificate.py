@@ -310,8 +310,7 @@ async def test_repeated_conflicts_are_a_failure(store, replica):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("method", "status", "message"),
-    [("GET", 403, "403"), ("GET", 500, "500"), ("PUT", 403, "403")],
+    ("method", "status", "message"), [("GET", 403, "403"), ("GET", 500, "500"), ("PUT", 403, "403")]
 )
 async def test_refusal_is_reported_and_recovers(store, replica, method, status, message):
     store.refuse = lambda verb, path: status if verb == method and "secrets" in path else 0
