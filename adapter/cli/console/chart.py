@@ -56,8 +56,8 @@ def of_samples(hpa: Autoscaler, samples: Sequence[ReplicaSample]) -> list[Chart]
         ]
         found.append(draw(str(metric), {"target": target, "value": points}))
     replicas: dict[str, Points] = {
-        "wanted": [(each.time, each.wanted) for each in samples],
-        "present": [(each.time, each.present) for each in samples],
+        "desired": [(each.time, each.wanted) for each in samples],
+        "current": [(each.time, each.present) for each in samples],
     }
     found.append(draw("Replicas", replicas, steps=True))
     return [each for each in found if each is not None]

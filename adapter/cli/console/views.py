@@ -111,7 +111,19 @@ class Views:
         """Return one autoscaler: its decision, history, Events and queries."""
         key = f"{namespace}/{name}"
         within = listing.choice("range", query.range or past.RANGE, tuple(past.RANGES))
-        explained = await self.reader.decision(namespace, name)
+        try:
+            explained = await self.reader.decision(namespace, name)
+        except UnreadableError as error:
+            row = self.reader.autoscalers.row(namespace, name)
+            if row is None or not row.sentence or not error.status:
+                raise
+            return View(
+                title=key,
+                template="problem.html",
+                document={"error": row.sentence, "state": row.label},
+                lines=[key, row.sentence],
+                state=row.label,
+            )
         hpa = explained.observed.hpa
         events = await self.reader.events(hpa)
         samples, source = await self.reader.history(hpa, events, past.RANGES[within])

@@ -71,7 +71,7 @@ async def test_the_chart_begins_before_the_console(
     assert times == sorted(times)
     assert times[0] < time.time() - 60 * (MINUTES - 5)
     assert document["historySource"].startswith("From kube-state-metrics, and as seen")
-    assert "present: 1 to 5" in page
+    assert "current: 1 to 5" in page
 
 
 async def test_without_an_answer_of_prometheus_the_page_says_so(world: World, start: Start) -> None:

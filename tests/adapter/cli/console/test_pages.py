@@ -239,7 +239,7 @@ async def test_rescales_before_the_console_are_drawn_from_events(
     replicas = [(each["currentReplicas"], each["desiredReplicas"]) for each in document["history"]]
     assert replicas[:3] == [(None, 3), (None, 7), (1, 2)]
     assert document["historySource"].startswith("Desired replicas from Events, and as seen since")
-    assert "wanted: 2 to 7" in page
+    assert "desired: 2 to 7" in page
 
 
 async def test_an_autoscaler_that_does_not_exist_is_404_in_each_form(
@@ -251,6 +251,22 @@ async def test_an_autoscaler_that_does_not_exist_is_404_in_each_form(
         response = await client.get(f"/autoscalers/default/nope{suffix}")
         assert response.status == 404
         assert "not found" in await response.text()
+
+
+async def test_an_autoscaler_whose_target_is_missing_has_the_cause_of_its_row(
+    world: World, start: Start
+) -> None:
+    broken = ("False", "FailedGetScale", 'deployments.apps "serving" not found')
+    world.add("default", "gpu-hpa", pods_metric(), **status(None, AbleToScale=broken))
+    world.documents[SCALE] = ApiReply(status=404, message=broken[2])
+    client = await start(world)
+    await client.get("/autoscalers")
+
+    page = await (await client.get("/autoscalers/default/gpu-hpa")).text()
+
+    assert "<h1>default/gpu-hpa</h1>" in page
+    assert 'class="verdict failure">FailedGetScale: deployments.apps &#34;serving&#34; not' in page
+    assert "Correct scaleTargetRef in the HPA" in page
 
 
 async def test_a_name_that_ends_like_a_twin_has_an_address(world: World, start: Start) -> None:
