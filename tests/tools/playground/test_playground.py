@@ -95,7 +95,7 @@ def test_printed_commands_work_and_the_hpa_scales() -> None:
             with console_page(playground) as page:
                 row = page.locator("tr", has_text=f"default/{BERT}")
                 expect(row).to_contain_text(re.compile(r"1[0-9.]+ of 20 % duty_cycle_current"))
-                row.get_by_role("link").click()
+                row.get_by_role("link").first.click()
                 expect(page.locator(".verdict")).to_contain_text(f"default/{BERT} keeps 1 replica")
                 shell(set_up, raise_load)
                 wait_for(
@@ -151,7 +151,7 @@ def check_rise(page: Page) -> None:
     )
     expect(page.locator("tr", has_text="SuccessfulRescale").first).to_be_visible(timeout=soon)
     expect(page.locator("polyline.value").first).to_be_visible(timeout=soon)
-    expect(page.locator("figure desc").last).to_contain_text("present: 1 to ", timeout=soon)
+    expect(page.locator("figure desc").last).to_contain_text("current: 1 to ", timeout=soon)
     expect(page.locator(".query code")).to_contain_text("DCGM_FI_DEV_GPU_UTIL")
 
 
