@@ -10,6 +10,7 @@ import pytest
 from adapter import settings
 from adapter.cli.commands import console
 from adapter.cli.console import reader, server
+from adapter.clients.kubernetes import Kube
 from adapter.settings.kubectl import KubectlSettings
 
 KUBECONFIG = (
@@ -58,3 +59,21 @@ def test_without_a_kubeconfig_it_says_what_to_set(tmp_path, capsys) -> None:
 
     assert code == 1
     assert capsys.readouterr().err.endswith("Set --kubeconfig or --context\n")
+
+
+async def test_a_query_links_to_prometheus_without_credentials(tmp_path) -> None:
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(KUBECONFIG)
+    flags = KubectlSettings(kubeconfig=str(kubeconfig))
+    url = "https://me:secret@prometheus.example/base?tenant=a"
+    prometheus = settings.PrometheusSettings(url=url)
+    kube = await Kube.connect(flags, qps=1, burst=1)
+    shown = reader.ClusterReader(
+        kube, reader.ShownCluster(kubeconfig=flags, prometheus=prometheus), None
+    )
+    await kube.close()
+
+    address = shown.graph("sum(up) / 2")
+
+    assert address.startswith("https://prometheus.example/base/graph?g0.expr=sum(up)")
+    assert "secret" not in address
