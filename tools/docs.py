@@ -65,7 +65,7 @@ _REASON_NOTES: Mapping[Reason, str] = {
     Reason.PARTIAL_RESPONSE: "See "
     "[partial responses](backends.md#what-happens-if-prometheus-answers-partially).",
     Reason.PROMETHEUS_UNAVAILABLE: "See [500](#why-does-a-request-fail-with-500).",
-    Reason.OTHER_NAMESPACE: "Map the label with the workload's namespace, such as "
+    Reason.OTHER_NAMESPACE: "In your rules, map the label with the workload's namespace, such as "
     "`exported_namespace`, or scrape with `honorLabels: true`.",
     Reason.EXPORTER_ONLY: "See [Presets](presets.md#how-do-series-name-their-pod).",
     Reason.SERIES_ENDED: "A rule of a team does not see whether a target of another namespace is "
