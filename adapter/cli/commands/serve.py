@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
+import signal
 import socket
 import sys
 from collections.abc import Sequence
@@ -27,6 +29,9 @@ COMMAND = settings.CommandSpec(
 
 def main(argv: Sequence[str]) -> int:
     """Return 0 after a signal, 1 if the server cannot start. Raises UsageError, HelpRequested."""
+    # Process 1 of a container ignores SIGTERM until it has a handler. A pod that was deleted while
+    # these modules were loaded ended when its grace period was over.
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     try:
         parsed = settings.parse(argv, commands=SUMMARIES)
     except settings.HelpRequested:

@@ -228,6 +228,22 @@ async def test_serve_ends_with_exit_code_0_after_sigterm(tmp_path: Path) -> None
 
 
 @pytest.mark.usefixtures("real_servers")
+def test_sigterm_ends_serve_while_its_modules_are_loaded() -> None:
+    """As process 1 of a container it would ignore the signal; here the kernel would kill it."""
+    script = (
+        "import time; from adapter import settings; from adapter.cli.commands import serve\n"
+        "settings.parse = lambda *_, **__: print('loading', flush=True) or time.sleep(60)\n"
+        "serve.main([])"
+    )
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as process:
+        assert process.stdout
+        assert process.stdout.readline() == b"loading\n"
+        process.terminate()
+
+    assert process.returncode == 0
+
+
+@pytest.mark.usefixtures("real_servers")
 async def test_two_servers_share_a_port_if_both_permit_it(tmp_path: Path) -> None:
     (tmp_path / "objects.yaml").write_text("")
     arguments = (
