@@ -205,4 +205,5 @@ def _problem(text: str) -> View:
         template="problem.html",
         document={"error": text},
         lines=[text],
+        state="warning",
     )

@@ -76,6 +76,7 @@ function age() {
 }
 
 function ended(text) {
+  updated.hidden = Boolean(text);
   if (text && gone.hidden) gone.textContent = `${text} This page is of ${new Date(last).toLocaleTimeString()}.`;
   gone.hidden = !text;
 }
