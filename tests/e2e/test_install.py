@@ -3,31 +3,75 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import subprocess
 import time
+from pathlib import Path
 
 import pytest
 
 from rules import metrics_apis
-from tools.e2e.installation import LOAD_OF_ONE, Cluster
+from tools import helm
+from tools.backends import programs
+from tools.e2e.installation import LOAD_OF_ONE, NAMESPACE, RELEASE, Cluster
 from tools.workload import objects
 
+_BUILDER = """\
+#!/bin/sh
+[ "$1" = push ] || exit 0
+archive=${3#docker-archive:}
+: > "${archive%%:*}"
+"""
+"""buildah of a machine whose nodes have the image: it builds nothing."""
 LOAD, REPLICAS = 150, 8
 """150 % of a GPU need eight replicas at 20 % each, within the tolerance of the HPA."""
+
+
+def test_make_install(cluster: Cluster, tmp_path: Path, report) -> None:
+    """README's command; the image is in the cluster, so it is neither built nor brought there."""
+    builder = tmp_path / "buildah"
+    builder.write_text(_BUILDER)
+    builder.chmod(0o755)
+    used = builder, cluster.kubectl_program, programs.ensure(helm.HELM)
+    path = ":".join([*(str(each.parent) for each in used), os.environ["PATH"]])
+    variables = {
+        "PROMETHEUS": f"{objects.url(NAMESPACE)}:{objects.PROMETHEUS_PORT}",
+        "IMPORT": "cat",
+        "NAMESPACE": NAMESPACE,
+        "RELEASE": RELEASE,
+        "BUILDER": "buildah",
+        "ARGS": "",  # not those of `make e2e`
+    }
+    started = time.monotonic()
+
+    done = subprocess.run(
+        ["make", "install", *(f"{name}={value}" for name, value in variables.items())],
+        cwd=helm.CHART.parents[1],
+        env=os.environ | {"PATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    report(f"{time.monotonic() - started:.0f} s; {done.stdout.splitlines()[-1]}")
+    assert "\n--- gpu-metrics-adapter doctor" in done.stderr
+    cluster.uninstall()
 
 
 def test_first_metric(cluster: Cluster, report) -> None:
     started = time.monotonic()
 
     cluster.install()
-    helm = time.monotonic() - started
+    returned = time.monotonic() - started
     for name in metrics_apis.CUSTOM.apiservices:
         cluster.wait_available(name)
     apis = time.monotonic() - started
     cluster.wait(cluster.has_metric, "the HPA has its metric")
 
     report(
-        f"helm returns after {helm:.1f} s, both APIServices are Available after {apis:.1f} s, the "
-        f"HPA has its metric after {time.monotonic() - started:.1f} s"
+        f"helm returns after {returned:.1f} s, both APIServices are Available after {apis:.1f} s, "
+        f"the HPA has its metric after {time.monotonic() - started:.1f} s"
     )
     cluster.settled()
 

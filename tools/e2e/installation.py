@@ -63,7 +63,7 @@ class Cluster:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         on_path = shutil.which("kubectl")
-        self._kubectl = Path(on_path) if on_path else build.ensure_programs().kubectl
+        self.kubectl_program = Path(on_path) if on_path else build.ensure_programs().kubectl
         self.kubeconfig = json.loads(
             self.kubectl("config", "view", "--minify", "--flatten", "--raw", "--output=json")
         )
@@ -82,7 +82,7 @@ class Cluster:
 
         Without `namespace`, the objects say where they are.
         """
-        command: list[str | Path] = [self._kubectl, *arguments]
+        command: list[str | Path] = [self.kubectl_program, *arguments]
         if namespace:
             command.insert(1, f"--namespace={namespace}")
         content = text.encode() if isinstance(text, str) else text
