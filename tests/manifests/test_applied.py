@@ -121,7 +121,7 @@ def written(document):
 
 
 async def test_argo_cd_and_flux_ignore_exactly_what_the_adapter_writes(applied, kube):
-    # It is the first test: nobody serves the APIServices yet, so the adapter annotates them.
+    # Keep this test first: the adapter annotates APIServices that no server answers for yet.
     replica = Replica(kube)
     assert await replica.controller.attempt()
     running = asyncio.create_task(replica.apiservices.run())

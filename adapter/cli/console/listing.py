@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -77,7 +78,7 @@ def page(every: Sequence[Row], query: RowQuery) -> RowPage:
     pages = max(1, -(-len(rows) // SIZE))
     number = 0
     if query.page:
-        if not query.page.isdecimal() or not int(query.page):
+        if not re.fullmatch("[1-9][0-9]{0,8}", query.page):
             raise UnreadableError(f"page={query.page}: must be a number from 1", status=400)
         number = min(int(query.page), pages)  # fewer rows than before: the last page
     return RowPage(

@@ -53,6 +53,7 @@ def test_counts_are_of_the_rows_that_match_whatever_state_is_chosen() -> None:
         (RowQuery(sort="x"), "sort=x: must be one of state, name, value, replicas"),
         (RowQuery(state="x"), "state=x: must be one of failure, warning, unknown, ok"),
         (RowQuery(page="-1"), "page=-1: must be a number from 1"),
+        (RowQuery(page="9" * 5_000), "must be a number from 1"),
     ],
 )
 def test_a_wrong_query_is_refused_with_what_is_right(query: RowQuery, problem: str) -> None:
