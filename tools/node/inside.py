@@ -44,6 +44,8 @@ def main(folder: Path, *, empty: bool) -> None:
     if empty:
         names.append(images.ORIGINAL)
         files.append(ensure(PROMETHEUS_ADAPTER))
+    else:
+        ensure(helm.HELM)  # from the network of the node, it could not be built
     if not images.registry_responds():
         names.append(images.BASE)
         files.append(programs.base(folder))
