@@ -152,7 +152,7 @@ class ClusterReader:
         except UnreadableError as error:
             return [*facts, str(error)]
         checks = ((pod["name"], each) for pod in pods for each in pod["checks"])
-        said = [f"{pod}: {each['text']}" for pod, each in checks if each["name"] == "relist"]
+        said = [f"{pod}: {each['text']}" for pod, each in checks if each["name"] == "rules"]
         return facts + (said or ["no pod of the adapter says when it listed series last"])
 
     def needed_prometheus(self) -> Prometheus:

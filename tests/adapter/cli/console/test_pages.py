@@ -326,13 +326,32 @@ async def test_what_this_user_cannot_tell_is_no_failure(world: World, start: Sta
     await until(looked)
 
 
-async def test_rules_in_use_are_those_of_the_command(world: World, start: Start) -> None:
+def add_rules(world: World) -> None:
+    """Let the adapter have rules of its own and of a team."""
     world.documents["/apis/apps/v1/deployments"] = {"items": [DEPLOYMENT]}
     world.documents["/api/v1/configmaps"] = {"items": TEAMS}
     world.documents["/api/v1/namespaces/gpu/configmaps/adapter"] = {
         "metadata": {"name": "adapter"},
         "data": {"config.yaml": RULES},
     }
+
+
+def add_pod(world: World, readyz: str) -> None:
+    """Let the adapter have the pod `one`, whose health checks are `readyz`."""
+    apiservice = "/apis/apiregistration.k8s.io/v1/apiservices/v1beta1.custom.metrics.k8s.io"
+    world.documents[apiservice] = {"spec": {"service": {"namespace": "gpu", "name": "gpu"}}}
+    world.documents["/api/v1/namespaces/gpu/services/gpu"] = {"spec": {"selector": {"a": "b"}}}
+    pod = {
+        "metadata": {"name": "one"},
+        "spec": {"nodeName": "n1", "containers": [{"ports": [{"containerPort": 6443}]}]},
+        "status": {"phase": "Running", "containerStatuses": [{"restartCount": 2, "image": "i"}]},
+    }
+    world.documents["/api/v1/namespaces/gpu/pods"] = {"items": [pod]}
+    world.documents["/api/v1/namespaces/gpu/pods/https:one:6443/proxy/readyz"] = readyz
+
+
+async def test_rules_in_use_are_those_of_the_command(world: World, start: Start) -> None:
+    add_rules(world)
     client = await start(world)
 
     document = await (await client.get("/rules.json?search=team-a+util")).json()
@@ -348,6 +367,16 @@ async def test_rules_in_use_are_those_of_the_command(world: World, start: Start)
         "no Deployment of gpu-metrics-adapter"
         in await (await (await start(world)).get("/rules")).text()
     )
+
+
+async def test_rules_in_use_have_the_last_relists_of_the_pods(world: World, start: Start) -> None:
+    add_rules(world)
+    add_pod(world, "[+]ping ok\n[+]rules ok: 2 of 2 rules listed by their last relist\nreadyz ok\n")
+    client = await start(world)
+
+    document = await (await client.get("/rules.json")).json()
+
+    assert document["relists"] == ["one: rules ok: 2 of 2 rules listed by their last relist"]
 
 
 async def test_each_error_has_the_navigation(world: World, start: Start) -> None:
@@ -603,17 +632,8 @@ async def test_without_prometheus_exporters_say_what_is_missing(world: World, st
 
 
 async def test_the_adapter_has_its_pods_with_their_checks(world: World, start: Start) -> None:
-    apiservice = "/apis/apiregistration.k8s.io/v1/apiservices/v1beta1.custom.metrics.k8s.io"
-    world.documents[apiservice] = {"spec": {"service": {"namespace": "gpu", "name": "gpu"}}}
-    world.documents["/api/v1/namespaces/gpu/services/gpu"] = {"spec": {"selector": {"a": "b"}}}
-    pod = {
-        "metadata": {"name": "one"},
-        "spec": {"nodeName": "n1", "containers": [{"ports": [{"containerPort": 6443}]}]},
-        "status": {"phase": "Running", "containerStatuses": [{"restartCount": 2, "image": "i"}]},
-    }
-    world.documents["/api/v1/namespaces/gpu/pods"] = {"items": [pod]}
     readyz = "[+]ping ok\n[!]prometheus degraded: <b>slow</b>\n[-]relist failed: never\nreadyz ok\n"
-    world.documents["/api/v1/namespaces/gpu/pods/https:one:6443/proxy/readyz"] = readyz
+    add_pod(world, readyz)
     client = await start(world)
 
     document = await (await client.get("/adapter.json")).json()
