@@ -125,7 +125,7 @@ class _Pages:
                 if not self._api_server.lost:
                     self._kept.set(key, (view, time.time()))
             except (UnreadableError, errors.TimedOut) as error:
-                given = getattr(error, "status", 0)
+                given = error.status
                 view, status = _problem(_told(error)), given if given in {400, 404} else 502
                 if not given:
                     await self._api_server.probe()
