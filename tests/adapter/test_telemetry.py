@@ -6,10 +6,10 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from adapter import settings, telemetry
+from adapter.cli.local_prometheus.process import free_ports
 from adapter.server.app.server import running
 from certs.issue import issue_temporary
 from tools.certificates import NOW
-from tools.control_plane.daemon import free_ports
 from tools.fakes import kubernetes
 
 RULES = "rules: []\n"

@@ -19,13 +19,14 @@ from typing import Any
 import pytest
 import yaml
 
+from adapter.cli.local_prometheus.process import free_ports
 from certs.issue import issue_temporary
 from tests.manifests import relay as attacks
 from tests.manifests.relay import Relay
 from tools.bench import processes
 from tools.cluster import server
 from tools.cluster.server import NAME, NAMESPACE, OVERLAY, Server
-from tools.control_plane.daemon import Daemon, free_ports
+from tools.control_plane.daemon import Daemon
 from tools.control_plane.plane import ControlPlane
 from tools.real.prometheus import Prometheus, wait_for
 

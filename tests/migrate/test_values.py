@@ -13,11 +13,12 @@ from dataclasses import dataclass
 import pytest
 import yaml
 
+from adapter.cli.local_prometheus.process import free_ports
 from rules import quantity
 from rules.migration import overlay
 from tests.migrate import keda
 from tests.migrate.golden import run_files
-from tools.control_plane.daemon import Daemon, free_ports
+from tools.control_plane.daemon import Daemon
 from tools.real import prometheus
 
 PATH = "/apis/external.metrics.k8s.io/v1beta1/namespaces"

@@ -17,11 +17,12 @@ from pathlib import Path
 import pytest
 import yaml
 
+from adapter.cli.local_prometheus.process import free_ports
 from tools import helm
 from tools.cluster import cluster, hpa, server
 from tools.cluster.server import RESOURCE_METRICS
 from tools.cluster.walkthrough import STEP_TIMEOUT, Walkthrough, echo
-from tools.control_plane.daemon import Daemon, free_ports
+from tools.control_plane.daemon import Daemon
 from tools.control_plane.plane import ControlPlane
 from tools.real.prometheus import wait_for
 

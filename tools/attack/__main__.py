@@ -34,6 +34,7 @@ from typing import NamedTuple
 
 import yaml
 
+from adapter.cli.local_prometheus.process import free_ports
 from tools.attack import floods
 from tools.attack.backends import (
     AUTOSCALER,
@@ -49,7 +50,6 @@ from tools.attack.floods import FLOODS, SECONDS, request
 from tools.attack.hostile import CASES, HOSTILE, SELECTOR
 from tools.bench import bare, processes
 from tools.certificates import Holder
-from tools.control_plane.daemon import free_ports
 
 MAX_LIVEZ_SECONDS = 1.0
 MAX_CONNECT_SECONDS = 3.5

@@ -9,10 +9,11 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+from adapter.cli.local_prometheus.process import free_ports
 from tools.backends import programs
 from tools.backends.programs import Program
 from tools.control_plane import daemon
-from tools.control_plane.daemon import Daemon, free_ports
+from tools.control_plane.daemon import Daemon
 from tools.real import prometheus
 from tools.real.prometheus import Client
 

@@ -17,12 +17,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from adapter.cli.local_prometheus.process import child_command
+from adapter.cli.local_prometheus.process import child_command, free_ports
 from tools.bench import api_server, bare, client, processes, workload
 from tools.bench.client import Endpoint
 from tools.bench.workload import Size
 from tools.control_plane import daemon
-from tools.control_plane.daemon import Daemon, free_ports
+from tools.control_plane.daemon import Daemon
 from tools.real import prometheus as real
 
 _BATCH = 20_000

@@ -19,9 +19,10 @@ from typing import Any
 
 import yaml
 
+from adapter.cli.local_prometheus.process import free_ports
 from tools.certificates import INSECURE
 from tools.control_plane.client import MERGE_PATCH
-from tools.control_plane.daemon import Daemon, free_ports
+from tools.control_plane.daemon import Daemon
 from tools.control_plane.plane import ControlPlane
 from tools.real.prometheus import status, wait_for
 

@@ -1,10 +1,8 @@
-"""Background processes of the tests: start, readiness, stop, and the ports they listen on."""
+"""Background processes of the tests: start, readiness, stop."""
 
 from __future__ import annotations
 
 import contextlib
-import random
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -131,19 +129,3 @@ def running(
         yield daemon
     finally:
         daemon.kill()
-
-
-def free_ports(count: int) -> list[int]:
-    """Return loopback ports that are free and stay free while their daemon is down.
-
-    They are below the kernel's ephemeral range. A client that keeps dialling a stopped server on
-    an ephemeral port would sooner or later connect to itself.
-    """
-    ports: list[int] = []
-    with contextlib.ExitStack() as sockets:
-        while len(ports) < count:
-            port = random.randrange(20000, 32000)
-            with contextlib.suppress(OSError):
-                sockets.enter_context(socket.socket()).bind(("127.0.0.1", port))
-                ports.append(port)
-    return ports

@@ -18,12 +18,13 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from adapter.cli.local_prometheus.process import free_ports
 from tools import documents
 from tools.certificates import Holder
 from tools.control_plane import build, flags
 from tools.control_plane.client import Client
 from tools.control_plane.credentials import Credentials
-from tools.control_plane.daemon import Daemon, free_ports
+from tools.control_plane.daemon import Daemon
 from tools.real.prometheus import status, wait_for
 
 

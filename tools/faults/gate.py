@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler
 from typing import Literal
 
+from adapter.cli.local_prometheus.process import free_ports
 from tools import http_server
-from tools.control_plane.daemon import free_ports
 from tools.http_server import Answer
 from tools.real.prometheus import OPENER
 

@@ -15,10 +15,10 @@ from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
+from adapter.cli.local_prometheus.process import free_ports
 from tools.cluster import cluster
 from tools.cluster.walkthrough import Walkthrough, echo
 from tools.control_plane import build, foreground, plane
-from tools.control_plane.daemon import free_ports
 from tools.model_server import install, server, story
 
 RECORDINGS = Path(__file__).parents[2] / "tests" / "fixtures" / "recorded"

@@ -22,8 +22,9 @@ from typing import Any
 from prometheus_client.parser import text_string_to_metric_families
 
 from adapter.cli.local_prometheus import binary, remote_write
+from adapter.cli.local_prometheus.process import free_ports
 from adapter.cli.local_prometheus.remote_write import Labels
-from tools.control_plane.daemon import Daemon, free_ports
+from tools.control_plane.daemon import Daemon
 
 OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 """Ignores HTTP_PROXY: every server that the tests contact listens on this machine."""

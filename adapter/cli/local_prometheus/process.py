@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
+import os
 import shutil
 import socket
 from collections.abc import AsyncIterator, Sequence
@@ -16,6 +18,8 @@ import yaml
 _START_TIMEOUT = 60.0
 """Seconds; a slow disk delays the start."""
 _STOP_TIMEOUT = 10.0
+_PORTS = range(20000, 32000)
+_ports = itertools.islice(itertools.cycle(_PORTS), os.getpid() * 97 % len(_PORTS), None)
 
 
 class PrometheusFailedError(Exception):
@@ -97,11 +101,27 @@ def child_command(*line: str | Path) -> Sequence[str]:
     return [*([setpriv, "--pdeathsig", "KILL", "--"] if setpriv else []), *map(str, line)]
 
 
+def free_ports(count: int) -> list[int]:
+    """Return ports of 127.0.0.1 that are free now.
+
+    They are below the ephemeral range of the kernel, where any outgoing connection could take one
+    before it is used; and a client that keeps dialling a stopped server there would sooner or
+    later connect to itself. Each process goes on from one of its own, so that two that run side by
+    side do not get the same.
+    """
+    ports: list[int] = []
+    with contextlib.ExitStack() as sockets:
+        while len(ports) < count:
+            port = next(_ports)
+            with contextlib.suppress(OSError):
+                sockets.enter_context(socket.socket()).bind(("127.0.0.1", port))
+                ports.append(port)
+    return ports
+
+
 def free_port() -> int:
-    """Return a port of 127.0.0.1 that is free now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """Return one port of `free_ports`."""
+    return free_ports(1)[0]
 
 
 @contextlib.asynccontextmanager

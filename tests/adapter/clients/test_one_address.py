@@ -17,12 +17,12 @@ from aiohttp import abc, web
 
 from adapter import errors, settings
 from adapter.cli.doctor import backend as diagnosis
+from adapter.cli.local_prometheus.process import free_ports
 from adapter.clients import sources
 from adapter.clients.prometheus import Prometheus
 from adapter.clients.replicas import OneAddress, Replicas
 from rules.findings import Finding, State
 from tests.adapter.clients.credentials import EMPTY
-from tools.control_plane.daemon import free_ports
 from tools.fakes import prometheus as fakes
 from tools.real import prometheus as real
 

@@ -14,12 +14,13 @@ import yaml
 from adapter.cli import program
 from adapter.cli.console import server as server_of_console
 from adapter.cli.console.reader import ShownCluster
+from adapter.cli.local_prometheus.process import free_ports
 from adapter.settings.kubectl import KubectlSettings
 from rules.metrics_apis import CUSTOM
 from tools import docs, helm
 from tools.cluster import kubelet, server
 from tools.control_plane.client import MERGE_PATCH
-from tools.control_plane.daemon import Daemon, free_ports
+from tools.control_plane.daemon import Daemon
 from tools.control_plane.plane import ControlPlane
 from tools.presets.table import EXPORTERS
 from tools.real import prometheus as real
