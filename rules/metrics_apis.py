@@ -19,7 +19,8 @@ class MetricsApi:
 
     name: str
     versions: tuple[str, ...]
-    """The preferred version first."""
+    """First the version that all clients can read, which clients and documents use by default; last
+    the newest, which clients prefer that choose by discovery."""
 
     @property
     def apiservices(self) -> tuple[str, ...]:
@@ -27,11 +28,11 @@ class MetricsApi:
         return tuple(f"{version}.{self.name}" for version in self.versions)
 
     def group_version(self, version: str = "") -> str:
-        """Return the `apiVersion` of documents, of the preferred version by default."""
+        """Return the `apiVersion` of documents, of the first version by default."""
         return f"{self.name}/{version or self.versions[0]}"
 
     def path(self, version: str = "") -> str:
-        """Return the path that lists the metrics, of the preferred version by default."""
+        """Return the path that lists the metrics, of the first version by default."""
         return f"/apis/{self.group_version(version)}"
 
     def has(self, path: str) -> bool:
@@ -43,8 +44,9 @@ CUSTOM = MetricsApi("custom.metrics.k8s.io", ("v1beta1", "v1beta2"))
 """Metrics that describe objects of the cluster."""
 EXTERNAL = MetricsApi("external.metrics.k8s.io", ("v1beta1",))
 """Metrics that describe no object of the cluster."""
-USAGE = MetricsApi("metrics.k8s.io", ("v1beta1",))
-"""CPU and memory of pods and nodes."""
+USAGE = MetricsApi("metrics.k8s.io", ("v1beta1", "v1"))
+"""CPU and memory of pods and nodes; both versions have the same types. The HPA controller reads
+v1beta1 only, in Kubernetes 1.37, too; `kubectl top` reads v1 from 1.37 on if it is registered."""
 APIS = (CUSTOM, EXTERNAL, USAGE)
 """In the order of discovery."""
 OPENAPI_TITLE = "gpu-metrics-adapter"
@@ -73,7 +75,7 @@ def external_metric(metric: str, namespace: str) -> str:
 
 
 def pod_usage(namespace: str) -> str:
-    """Return the path of the CPU and memory of pods."""
+    """Return the path of the CPU and memory of pods, as the HPA controller requests them."""
     return f"{USAGE.path()}/{_within(namespace)}pods"
 
 

@@ -7,8 +7,10 @@ of kustomize and `apiServices` of the chart say which of them belong to an insta
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping
+from functools import partial
 
-from rules.metrics_apis import APIS, CUSTOM, MetricsApi
+from rules.metrics_apis import APIS, CUSTOM, EXTERNAL, USAGE, MetricsApi
 
 _APISERVICE = """\
 apiVersion: apiregistration.k8s.io/v1
@@ -30,6 +32,17 @@ _HEADER = """\
 #
 # The adapter adds the caBundle to these APIServices, so insecureSkipTLSVerify is not needed.
 """
+_PATCH = """\
+# Written by `make fix` from the versions in rules/metrics_apis.py.
+- op: test
+  path: /rules/1/verbs
+  value: [patch]
+"""
+_ADDED_NAME = """\
+- op: add
+  path: /rules/1/resourceNames/-
+  value: {}
+"""
 _REGISTRATION = """\
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
@@ -49,24 +62,31 @@ rules:
 """
 
 
-def base() -> str:
-    """Return manifests/base/apiservices.yaml."""
-    return _HEADER + "---\n".join(_APISERVICE.format(**each) for each in _versions(CUSTOM))
-
-
 def registration() -> str:
     """Return the ClusterRole of manifests/base/rbac.yaml that registers APIServices."""
     return _REGISTRATION.format(every=_names(*APIS), own=_names(CUSTOM))
 
 
-def chart() -> str:
-    """Return files/apiservices.json of the chart, by API group."""
+def _manifest(api: MetricsApi) -> str:
+    return _HEADER + "---\n".join(_APISERVICE.format(**each) for each in _versions(api))
+
+
+def _patch(api: MetricsApi) -> str:
+    """Return the JSON Patch that adds the APIServices of a component to the ClusterRole."""
+    return _PATCH + "".join(map(_ADDED_NAME.format, api.apiservices))
+
+
+def _chart() -> str:
+    """Return the APIServices by API group."""
     lines = (f"{json.dumps(api.name)}: {json.dumps(_versions(api))}" for api in APIS)
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
 def _versions(api: MetricsApi) -> list[dict[str, str | int]]:
-    """Return the versions of an API group; the HPA controller uses the one of highest priority."""
+    """Return the versions of an API group; the newest has the highest priority.
+
+    Clients that choose by discovery, such as the HPA controller for custom metrics, prefer it.
+    """
     return [
         {"group": api.name, "version": version, "priority": 100 * place}
         for place, version in enumerate(api.versions, start=1)
@@ -75,3 +95,14 @@ def _versions(api: MetricsApi) -> list[dict[str, str | int]]:
 
 def _names(*apis: MetricsApi) -> str:
     return "\n".join(f"      - {name}" for api in apis for name in api.apiservices)
+
+
+FILES: Mapping[str, Callable[[], str]] = {
+    "manifests/base/apiservices.yaml": partial(_manifest, CUSTOM),
+    "manifests/components/external-metrics/apiservices.yaml": partial(_manifest, EXTERNAL),
+    "manifests/components/external-metrics/registration.yaml": partial(_patch, EXTERNAL),
+    "manifests/components/resource-metrics/apiservices.yaml": partial(_manifest, USAGE),
+    "manifests/components/resource-metrics/registration.yaml": partial(_patch, USAGE),
+    "manifests/chart/files/apiservices.json": _chart,
+}
+"""File -> its text."""

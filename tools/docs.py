@@ -338,8 +338,7 @@ PARTS: Mapping[str, Mapping[str, Callable[[], str]]] = {
 """Document -> its generated parts."""
 
 FILES: Mapping[str, Callable[[], str]] = {
-    "manifests/base/apiservices.yaml": apiservices.base,
-    "manifests/chart/files/apiservices.json": apiservices.chart,
+    **apiservices.FILES,
     "manifests/chart/values.schema.json": chart_values.schema,
     "manifests/chart/files/keys.json": chart_values.known,
     "rules/migration/chart_keys.json": chart_values.for_migrate,

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from rules.metrics_apis import USAGE
 from tools.cluster import server
 from tools.cluster.server import Server
 from tools.control_plane.plane import ControlPlane
@@ -23,7 +24,7 @@ ENCODINGS = (JSON, YAML, PROTOBUF)
 CUSTOM = "/apis/custom.metrics.k8s.io"
 PODS = "namespaces/default/pods"
 EXTERNAL_METRICS = "/apis/external.metrics.k8s.io/v1beta1/namespaces/default"
-RESOURCE_METRICS = "/apis/metrics.k8s.io/v1beta1"
+RESOURCE_METRICS = "/apis/metrics.k8s.io/{}"
 PATHS = (
     "/apis",
     CUSTOM,
@@ -39,9 +40,14 @@ PATHS = (
     f"{EXTERNAL_METRICS}/nope",
     f"{EXTERNAL_METRICS}/{EXTERNAL}?watch=1",
     f"{EXTERNAL_METRICS}/{EXTERNAL}?resourceVersionMatch=Exact",
-    RESOURCE_METRICS,
-    *(f"{RESOURCE_METRICS}/{each}" for each in ("nodes", "nodes/none", "pods", PODS)),
-    *(f"{RESOURCE_METRICS}/{PODS}{each}" for each in ("/bert-0", "/none", "?watch=1")),
+    *(
+        RESOURCE_METRICS.format(version) + each
+        for version in USAGE.versions
+        for each in (
+            *("", "/nodes", "/nodes/none", "/pods", f"/{PODS}"),
+            *(f"/{PODS}/bert-0", f"/{PODS}/none", f"/{PODS}?watch=1"),
+        )
+    ),
 )
 AGGREGATED = ";g=apidiscovery.k8s.io;v={};as=APIGroupDiscoveryList"
 
@@ -197,7 +203,7 @@ def test_other_forms_of_resource_metrics_are_encoded_as_by_kubernetes(
     adapter, control_plane, reader, encoding, kind, path, version
 ):
     accept = f"{encoding};as={kind};v={version};g=meta.k8s.io"
-    target = f"{RESOURCE_METRICS}/{path}"
+    target = f"{RESOURCE_METRICS.format('v1beta1')}/{path}"
 
     (line,) = run(reader, "verify", control_plane.kubeconfig, adapter.url, accept, target)
 

@@ -19,7 +19,7 @@ from adapter.clients.own_rights import AUTHENTICATION_CONFIG as CLIENT_CAS
 from certs import secret
 from certs.renew import CertificatePolicy
 from rules import presets
-from rules.metrics_apis import APIS, CUSTOM, EXTERNAL
+from rules.metrics_apis import APIS, CUSTOM, EXTERNAL, USAGE
 
 MANIFESTS = Path(__file__).parents[2] / "manifests"
 FOLDERS = ("base", *sorted(f"overlays/{each.name}" for each in (MANIFESTS / "overlays").iterdir()))
@@ -206,8 +206,8 @@ def test_every_served_version_has_an_apiservice(base, external_metrics, resource
 
     # The base must not replace metrics-server, or another server for external metrics.
     assert registered(base) == custom_metrics
-    assert registered(external_metrics) == {*custom_metrics, "v1beta1.external.metrics.k8s.io"}
-    assert registered(resource_metrics) == {*custom_metrics, "v1beta1.metrics.k8s.io"}
+    assert registered(external_metrics) == {*custom_metrics, *EXTERNAL.apiservices}
+    assert registered(resource_metrics) == {*custom_metrics, *USAGE.apiservices}
 
 
 def test_whoever_may_view_pods_may_view_their_usage(resource_metrics):

@@ -39,11 +39,13 @@ CASES = {
 }
 DIFFERENCES = json.loads((HERE / "differences.json").read_text())
 SAME = [name for name in CASES if name not in DIFFERENCES]
+OF_USAGE = [name for name in SAME if CASES[name]["target"].startswith("/apis/metrics.k8s.io/v")]
 NOT_FOUND = [
     name for name in SAME if "could not find the metric" in (CASES[name].get("body") or "")
 ]
 
 UNSERVED = "/statusz"
+V1 = "/apis/metrics.k8s.io/v1"
 PORT = 16443
 
 HOOKS = [
@@ -156,7 +158,7 @@ def catalog(kinds):
 
 
 def _original(case: dict) -> str | None:
-    """Return the original's body without the paths that we do not serve.
+    """Return the original's body without the paths that we do not serve, and with metrics v1.
 
     The original lists resources in random order; here they are sorted.
     """
@@ -166,7 +168,7 @@ def _original(case: dict) -> str | None:
     if '"paths"' in body:
         document = json.loads(body)
         paths = [path for path in document["paths"] if not path.startswith(UNSERVED)]
-        return encoding.encode({"paths": paths}, pretty=True).decode()
+        return encoding.encode({"paths": sorted([*paths, V1])}, pretty=True).decode()
     if '"APIResourceList"' in body:
         document = json.loads(body)
         document["resources"].sort(key=lambda each: each["name"])
@@ -227,6 +229,28 @@ async def test_answer_equals_the_originals(name, kinds, catalog):
         assert (reply.body if "hex" in case else reply.body.decode()) == expected
     if "Content-Length" in case["answer"] and ("hex" in case or expected == case.get("body")):
         assert reply.headers["Content-Length"] == case["answer"]["Content-Length"]
+
+
+@pytest.mark.parametrize("name", OF_USAGE)
+async def test_v1_of_metrics_has_the_answers_of_v1beta1(name, kinds, catalog):
+    """Kubernetes 1.37 has the same types in both; the original knows v1beta1 only."""
+    recorded = json.dumps(CASES[name])
+    # In protobuf, the lengths of the apiVersion and of what contains it are before it.
+    for before, after in (
+        (b"\n\x28\n\x16metrics.k8s.io/v1beta1".hex(), b"\n\x23\n\x11metrics.k8s.io/v1".hex()),
+        ("metrics.k8s.io/v1beta1", "metrics.k8s.io/v1"),
+    ):
+        recorded = recorded.replace(before, after)
+    case = json.loads(recorded)
+
+    reply = await _ours(case, kinds, catalog)
+
+    assert reply.status == case["status"]
+    assert reply.headers["Content-Type"] == case["answer"]["Content-Type"]
+    if "hex" in case:
+        assert reply.body.hex() == case["hex"]
+    else:
+        assert reply.body.decode() == _original(case)
 
 
 @pytest.mark.parametrize("name", NOT_FOUND)

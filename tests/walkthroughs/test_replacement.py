@@ -18,9 +18,9 @@ import pytest
 import yaml
 
 from adapter.cli.local_prometheus.process import free_ports
+from rules.metrics_apis import USAGE
 from tools import helm
 from tools.cluster import cluster, hpa, server
-from tools.cluster.server import RESOURCE_METRICS
 from tools.cluster.walkthrough import STEP_TIMEOUT, Walkthrough, echo
 from tools.control_plane.daemon import Daemon
 from tools.control_plane.plane import ControlPlane
@@ -178,7 +178,9 @@ def failures(plane: ControlPlane) -> dict[str, int]:
 
 def write_original(folder: Path) -> Path:
     """Write the chart of the original with the rules of this walkthrough, and return it."""
-    documents = [each for each in helm.original() if each["metadata"]["name"] != RESOURCE_METRICS]
+    documents = [
+        each for each in helm.original() if each["metadata"]["name"] not in USAGE.apiservices
+    ]
     (config,) = (each for each in documents if each["kind"] == "ConfigMap")
     rules = {"rules": RULES["custom"], "externalRules": RULES["external"]}
     config["data"]["config.yaml"] = yaml.safe_dump(rules)

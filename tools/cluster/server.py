@@ -20,6 +20,7 @@ from typing import Any
 import yaml
 
 from adapter.cli.local_prometheus.process import free_ports
+from rules.metrics_apis import USAGE
 from tools.certificates import INSECURE
 from tools.control_plane.client import MERGE_PATCH
 from tools.control_plane.daemon import Daemon
@@ -29,9 +30,6 @@ from tools.real.prometheus import status, wait_for
 NAME = NAMESPACE = "gpu-metrics-adapter"
 OVERLAY = Path(__file__).parents[2] / "manifests" / "overlays" / "external-metrics"
 """Has the APIServices of both the custom and the external metrics API."""
-
-RESOURCE_METRICS = "v1beta1.metrics.k8s.io"
-"""APIService of the component resource-metrics."""
 
 _API_SERVICES = "/apis/apiregistration.k8s.io/v1/apiservices"
 _LISTENING = "serving on"
@@ -88,14 +86,14 @@ def overlay(folder: Path, component: str) -> Path:
 def with_resource_metrics(control_plane: ControlPlane, folder: Path) -> Iterator[Path]:
     """Apply the component resource-metrics, too; write the overlay below `folder` and yield it.
 
-    Use it within `installed`. At the end only the APIService is deleted.
+    Use it within `installed`. At the end only the APIServices are deleted.
     """
     written = overlay(folder, "resource-metrics")
     try:
         install(control_plane, overlay=written)
         yield written
     finally:
-        control_plane.kubectl("delete", "apiservice", RESOURCE_METRICS)
+        control_plane.kubectl("delete", "--ignore-not-found", "apiservice", *USAGE.apiservices)
 
 
 class Server:

@@ -22,6 +22,7 @@ from typing import Any
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from adapter.cli import program
+from rules.metrics_apis import USAGE
 from tools import documents
 from tools.certificates import Holder
 from tools.cluster import server
@@ -393,19 +394,20 @@ class Testbed:
     @contextlib.contextmanager
     def _resource_metrics(self) -> Iterator[None]:
         custom = self.plane.admin.get(f"{_APISERVICES}/{_CUSTOM[0]}")["spec"]
-        name = server.RESOURCE_METRICS
-        self.plane.api_service(
-            name,
-            service=NAME,
-            namespace=NAMESPACE,
-            port=self._adapter.port,
-            ca=base64.b64decode(custom["caBundle"]),
-        )
         try:
-            self.plane.wait_available(name)
+            for name in USAGE.apiservices:
+                self.plane.api_service(
+                    name,
+                    service=NAME,
+                    namespace=NAMESPACE,
+                    port=self._adapter.port,
+                    ca=base64.b64decode(custom["caBundle"]),
+                )
+            for name in USAGE.apiservices:
+                self.plane.wait_available(name)
             yield
         finally:
-            self.plane.admin.call("DELETE", f"{_APISERVICES}/{name}")
+            self.plane.kubectl("delete", "apiservice", *USAGE.apiservices)
 
     def _patch(self, path: str, document: Mapping[str, Any]) -> None:
         self.plane.admin.call("PATCH", path, document, **_PATCH)

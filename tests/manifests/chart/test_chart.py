@@ -434,7 +434,7 @@ SERVED = {
     ),
     "usage by a preset": (
         {"customMetrics": {"enabled": False}, "resourceMetrics": {"enabled": True}},
-        ["v1beta1."],
+        ["v1beta1.", "v1."],
     ),
 }
 

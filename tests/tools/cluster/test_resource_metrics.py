@@ -1,4 +1,4 @@
-"""metrics.k8s.io on a real control plane: kubectl top, and an HPA on CPU.
+"""metrics.k8s.io on a real control plane: kubectl top, and an HPA on CPU, in each version.
 
 The series are those of cAdvisor and node-exporter, written for the pods and nodes that exist.
 """
@@ -14,16 +14,17 @@ from typing import Any
 import pytest
 
 from rules import presets
+from rules.metrics_apis import USAGE
 from tools import quantity
 from tools.cluster import cluster, server
 from tools.cluster.cluster import Cluster
-from tools.cluster.server import RESOURCE_METRICS
 from tools.control_plane.plane import ControlPlane
 from tools.real.prometheus import wait_for
 from tools.waiting import repeated
 
 APP = "web"
-PATH = f"/apis/apiregistration.k8s.io/v1/apiservices/{RESOURCE_METRICS}"
+V1BETA1, V1 = USAGE.apiservices
+PATH = "/apis/apiregistration.k8s.io/v1/apiservices"
 RULES = (
     # Loads change within the test, and the HPA controller ignores the first window of a pod.
     presets.text("resource-metrics")
@@ -113,24 +114,70 @@ def test_kubectl_top_and_an_hpa_on_cpu_work_once_the_component_is_applied(
             server.with_resource_metrics(control_plane, tmp_path) as overlay,
             c.adapter(config=RULES, overlay=overlay),
         ):
-            check_top(c)
-            check_hpa(c, exporters)
+            check_both_versions(c)
+            with without(c, V1):
+                check_top(c)
+                check_hpa(c, exporters)
+            with without(c, V1BETA1):
+                check_v1_alone(c)
 
 
 def check_another_server_is_left_alone(c: Cluster) -> None:
     """Without the component, the APIService may be that of metrics-server."""
     control_plane = c.control_plane
-    control_plane.api_service(
-        RESOURCE_METRICS, service="metrics-server", namespace="kube-system", port=4443
-    )
+    control_plane.api_service(V1BETA1, service="metrics-server", namespace="kube-system", port=4443)
     with c.adapter(config=RULES) as adapter:
-        found = control_plane.admin.get(PATH)
+        found = control_plane.admin.get(f"{PATH}/{V1BETA1}")
         log = adapter.log
 
     assert found["spec"]["service"]["name"] == "metrics-server"
     assert "caBundle" not in found["spec"]
     assert "annotations" not in found["metadata"]
-    assert RESOURCE_METRICS not in log
+    assert V1BETA1 not in log
+
+
+@contextlib.contextmanager
+def without(c: Cluster, name: str) -> Iterator[None]:
+    """Delete an APIService, and create it again at the end of the context."""
+    admin = c.control_plane.admin
+    document = admin.get(f"{PATH}/{name}")
+    admin.call("DELETE", f"{PATH}/{name}")
+    yield
+    kept = {key: document[key] for key in ("apiVersion", "kind", "spec")}
+    admin.call("POST", PATH, {**kept, "metadata": {"name": name}})
+    c.control_plane.wait_available(name)
+
+
+def check_both_versions(c: Cluster) -> None:
+    """Clients that choose by discovery use v1."""
+    group = c.control_plane.admin.get(f"/apis/{USAGE.name}")
+    assert [each["version"] for each in group["versions"]] == ["v1", "v1beta1"]
+    assert group["preferredVersion"]["version"] == "v1"
+    wait_for(lambda: usage(c, "v1beta1"), "the pod has usage", seconds=30)
+    assert usage(c, "v1").keys() == usage(c, "v1beta1").keys()
+    check_table(c)
+
+
+def usage(c: Cluster, version: str) -> dict[str, Any]:
+    """Return the containers of each pod."""
+    path = f"{USAGE.path(version)}/namespaces/default/pods"
+    found = c.control_plane.admin.get(path)
+    assert found["apiVersion"] == USAGE.group_version(version)
+    return {each["metadata"]["name"]: each["containers"] for each in found["items"]}
+
+
+def check_table(c: Cluster) -> None:
+    header, row = c.control_plane.kubectl("get", "pods.metrics.k8s.io").splitlines()
+    assert header.split() == ["NAME", "CPU", "MEMORY", "WINDOW"]
+    assert row.split()[2:] == ["64Mi", "1s"]
+
+
+def check_v1_alone(c: Cluster) -> None:
+    """The HPA controller of Kubernetes 1.37 reads v1beta1 only; clients of v1 are served."""
+    assert usage(c, "v1")
+    lost = c.watch_hpa(APP, until=lambda hpa: hpa.condition("ScalingActive").status == "False")
+    message = lost.condition("ScalingActive").message
+    assert "the server could not find the requested resource (get pods.metrics.k8s.io)" in message
 
 
 def check_top(c: Cluster) -> None:
@@ -146,10 +193,6 @@ def check_top(c: Cluster) -> None:
     assert [float(quantity.parse(cpu)) for _, cpu, *_ in nodes] == pytest.approx(
         [1.5] * 2, abs=0.01
     )
-    table = c.control_plane.kubectl("get", "pods.metrics.k8s.io")
-    header, row = table.splitlines()
-    assert header.split() == ["NAME", "CPU", "MEMORY", "WINDOW"]
-    assert row.split()[2:] == ["64Mi", "1s"]
 
 
 def top(c: Cluster, kind: str) -> list[list[str]]:

@@ -168,6 +168,10 @@ func verify(config *rest.Config, accept string, paths []string) {
 	} {
 		check(add(scheme))
 	}
+	// Releases before 1.37 lack this version, whose types are those of v1beta1.
+	scheme.AddKnownTypes(schema.GroupVersion{Group: metricsv1beta1.GroupName, Version: "v1"},
+		&metricsv1beta1.NodeMetrics{}, &metricsv1beta1.NodeMetricsList{},
+		&metricsv1beta1.PodMetrics{}, &metricsv1beta1.PodMetricsList{})
 	supported := serializer.NewCodecFactory(scheme).SupportedMediaTypes()
 	client, err := rest.HTTPClientFor(config)
 	check(err)

@@ -139,7 +139,7 @@ async def content(
         items=len(found.values),
         causes=causes,
         negative=any(each.value.milli < 0 for each in found.values),
-        build=partial(_value_list, requested.info.resource, found.values),
+        build=partial(_value_list, requested.info, found.values),
     )
 
 
@@ -187,7 +187,7 @@ def _can_exist(namespace: str) -> bool:
 
 
 def _value_list(
-    metric: str, values: Iterable[ExternalValue], transform: negotiation.Transform
+    info: RequestInfo, values: Iterable[ExternalValue], transform: negotiation.Transform
 ) -> encoding.Document:
     """Build an ExternalMetricValueList; the labels of a scalar are null. Raises ApiError.
 
@@ -197,11 +197,11 @@ def _value_list(
         raise ApiError(500, "object does not implement the Object interfaces")
     return {
         "kind": "ExternalMetricValueList",
-        "apiVersion": API.group_version(),
+        "apiVersion": API.group_version(info.version),
         "metadata": {},
         "items": [
             {
-                "metricName": metric,
+                "metricName": info.resource,
                 "metricLabels": None if each.labels is None else dict(sorted(each.labels.items())),
                 "timestamp": encoding.timestamp(each.value.time),
                 "value": quantity.decimal(each.value.milli),

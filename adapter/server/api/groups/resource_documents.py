@@ -1,6 +1,6 @@
 """Documents of metrics.k8s.io in each form: metrics, Table and PartialObjectMetadata. Pure.
 
-https://github.com/kubernetes/metrics/blob/master/pkg/apis/metrics/v1beta1/types.go
+https://github.com/kubernetes/metrics/blob/master/pkg/apis/metrics/v1/types.go
 https://github.com/kubernetes/apiserver/blob/master/pkg/endpoints/handlers/response.go
 """
 
@@ -19,7 +19,6 @@ from rules import metrics_apis, quantity
 from rules.query.resource import Usage
 from rules.quoting import quote_shortened
 
-_API_VERSION = metrics_apis.USAGE.group_version()
 _INCLUDED = ("Metadata", "Object", "None", "")
 """Values of `includeObject`: what the rows of a Table contain of their objects."""
 
@@ -86,7 +85,7 @@ def of_list(
         return {**_head(transform), "metadata": {}, "items": items or None}
     return {
         "kind": f"{kind}List",
-        "apiVersion": _API_VERSION,
+        "apiVersion": _api_version(info),
         "metadata": {},
         "items": [each.metrics() for each in measured],
     }
@@ -100,15 +99,19 @@ def of_object(info: RequestInfo, measured: Measured, transform: Transform) -> Do
         return _partial(measured, transform)
     if transform != UNCHANGED:
         raise _not_acceptable(transform, f"is not a list (*metrics.{measured.kind})")
-    return _complete(measured)
+    return _complete(info, measured)
 
 
 def _resource_list(cpu: int, memory: int) -> Document:
     return {"cpu": quantity.decimal(cpu), "memory": quantity.binary(memory)}
 
 
-def _complete(measured: Measured) -> Document:
-    return {"kind": measured.kind, "apiVersion": _API_VERSION, **measured.metrics()}
+def _complete(info: RequestInfo, measured: Measured) -> Document:
+    return {"kind": measured.kind, "apiVersion": _api_version(info), **measured.metrics()}
+
+
+def _api_version(info: RequestInfo) -> str:
+    return metrics_apis.USAGE.group_version(info.version)
 
 
 def _head(transform: Transform) -> Document:
@@ -134,7 +137,8 @@ def _table(info: RequestInfo, measured: Sequence[Measured], transform: Transform
         _column("Window", "duration"),
     ]
     rows = [
-        {"cells": _cells(each), "object": _included(included, each, transform)} for each in measured
+        {"cells": _cells(each), "object": _included(info, included, each, transform)}
+        for each in measured
     ]
     # Like Go, which writes null for the columns and rows of a table that has none.
     return {
@@ -161,10 +165,12 @@ def _cells(measured: Measured) -> Sequence[str]:
     return [measured.object.name, total["cpu"], total["memory"], measured.window()]
 
 
-def _included(included: str, measured: Measured, transform: Transform) -> Document | None:
+def _included(
+    info: RequestInfo, included: str, measured: Measured, transform: Transform
+) -> Document | None:
     if included == "None":
         return None
-    return _complete(measured) if included == "Object" else _partial(measured, transform)
+    return _complete(info, measured) if included == "Object" else _partial(measured, transform)
 
 
 def _not_acceptable(transform: Transform, reason: str) -> ApiError:

@@ -10,6 +10,7 @@ import pytest
 
 from adapter.server.apimachinery import encoding, protobuf
 from adapter.server.apimachinery.protobuf_messages import KINDS, MESSAGES
+from rules.metrics_apis import APIS
 
 GOLDEN = json.loads(Path(__file__).with_name("protobuf.json").read_text())
 """Answers of the original: the object in JSON, and the bytes in hexadecimal form."""
@@ -34,6 +35,13 @@ def decoded(document: dict) -> Any:
 @pytest.mark.parametrize(("api_version", "kind"), KINDS)
 def test_every_kind_has_a_message(api_version, kind):
     assert decoded({"apiVersion": api_version, "kind": kind}) is not None
+
+
+@pytest.mark.parametrize(
+    "api_version", [api.group_version(v) for api in APIS for v in api.versions]
+)
+def test_every_version_has_messages(api_version):
+    assert api_version in {known for known, _ in KINDS}
 
 
 def metric_values(*items: dict) -> dict:
