@@ -16,7 +16,7 @@ from rules.causes.ended import Results
 from rules.causes.questions import ExaminedStep
 from rules.causes.reasons import Reason
 from rules.errors import PatternError
-from rules.exporters import generations, metric_types
+from rules.exporters import advice, generations, metric_types
 from rules.findings import Finding
 from rules.kinds import PODS
 from rules.query.aggregate import Sample
@@ -505,10 +505,8 @@ def _mapping(question: ExaminedStep, *, some: bool = False) -> str:
     """
     if not question.step.series.startswith("DCGM_"):
         return ""
-    claims = "KUBERNETES_ENABLE_DRA=true and read access to resourceslices"
-    if some:
-        return f" (for resource claims, set {claims})"
-    return f" (set DCGM_EXPORTER_KUBERNETES=true; for resource claims also {claims})"
+    claims = f"resource claims need {advice.FOR_CLAIMS}"
+    return f" ({claims})" if some else f" (set DCGM_EXPORTER_KUBERNETES=true; {claims})"
 
 
 def _others(question: ExaminedStep, results: Results) -> tuple[str, str]:

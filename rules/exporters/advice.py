@@ -33,10 +33,15 @@ _KUBELET = (
     "DCGM_EXPORTER_KUBERNETES_GPU_ID_TYPE=device-name; for resources other than nvidia.com/gpu and "
     "nvidia.com/mig-*, NVIDIA_RESOURCE_NAMES. Containers without such a limit are not mapped"
 )
-_CLAIMS = (
-    "GPUs of resource claims (DRA) are mapped only with KUBERNETES_ENABLE_DRA=true (chart: "
-    "kubernetesDRA.enabled) and read access to resourceslices, and from Kubernetes 1.34 on "
+FOR_CLAIMS = (
+    "KUBERNETES_ENABLE_DRA=true, read access to resourceslices and, from Kubernetes 1.34 on, "
     "dcgm-exporter 4.8.3 or later"
+)
+"""What dcgm-exporter needs to report the pods of resource claims. Up to 4.8.2 it reads only
+resource.k8s.io/v1beta1, which no API server serves by default; from Kubernetes 1.34 on, claims work
+without it."""
+_CLAIMS = (
+    f"GPUs of resource claims (DRA; chart: kubernetesDRA.enabled) are mapped only with {FOR_CLAIMS}"
 )
 _WORDS = re.compile(r"[^_:]+")
 _RELABEL = "relabel __meta_kubernetes_pod_node_name to `node` in the exporter's scrape config"

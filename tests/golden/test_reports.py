@@ -239,7 +239,7 @@ RIGHT: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "20-claims-and-an-own-rule": (
         (
             "DCGM_FI_PROF_GR_ENGINE_ACTIVE has only the exporter's own pods",
-            "KUBERNETES_ENABLE_DRA=true and read access to resourceslices",
+            "KUBERNETES_ENABLE_DRA=true, read access to resourceslices and, from Kubernetes 1.34",
         ),
         ("honorLabels", "uses no GPU", "v-0: 0"),
     ),
