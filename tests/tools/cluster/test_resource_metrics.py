@@ -6,6 +6,7 @@ The series are those of cAdvisor and node-exporter, written for the pods and nod
 from __future__ import annotations
 
 import contextlib
+import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -173,8 +174,11 @@ def check_table(c: Cluster) -> None:
 
 
 def check_v1_alone(c: Cluster) -> None:
-    """The HPA controller of Kubernetes 1.37 reads v1beta1 only; clients of v1 are served."""
+    """`kubectl top` reads v1 from Kubernetes 1.37 on; its HPA controller reads v1beta1 only."""
     assert usage(c, "v1")
+    kubectl = json.loads(c.control_plane.kubectl("version", "--client", "--output=json"))
+    minor = int(kubectl["clientVersion"]["minor"].rstrip("+"))
+    assert bool(top(c, "pods") and top(c, "nodes")) is (minor >= 37)
     lost = c.watch_hpa(APP, until=lambda hpa: hpa.condition("ScalingActive").status == "False")
     message = lost.condition("ScalingActive").message
     assert "the server could not find the requested resource (get pods.metrics.k8s.io)" in message
