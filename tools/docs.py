@@ -196,7 +196,11 @@ def servers() -> str:
         (
             each.title,
             f"`{each.presets[0]}`",
-            _short(metric for metric in SERVER_METRICS if metric not in each.metrics),
+            min(
+                _short(metric for metric in SERVER_METRICS if metric not in each.metrics),
+                "all but " + _short(metric for metric in SERVER_METRICS if metric in each.metrics),
+                key=len,
+            ),
         )
         for each in SERVERS.values()
     )

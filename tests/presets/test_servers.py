@@ -226,6 +226,9 @@ FINDINGS: Mapping[str, Mapping[str, set[str]]] = {
     "lmdeploy-0.9.2": {"lmdeploy": {"missing"}},
     "inference-pool": {"inference-pool": set()},
     "inference-pool-1.5": {"inference-pool": {"missing"}},
+    "dynamo-frontend": {"dynamo-frontend": set()},
+    "ray-serve": {"ray-serve": set()},
+    "aibrix-gateway": {"aibrix-gateway": {"router"}},
     "litellm": {"litellm": set()},
     "litellm-new": {"litellm": {"no-requests"}},
 }
@@ -234,6 +237,9 @@ GATEWAYS = {
     "vllm-router": "gateway-vllm-router",
     "inference-pool": "gateway-inference-pool",
     "inference-pool-1.5": "gateway-inference-pool",
+    "dynamo-frontend": "gateway-dynamo",
+    "ray-serve": "gateway-ray-serve",
+    "aibrix-gateway": "gateway-aibrix",
     "litellm": "gateway-litellm",
     "litellm-new": "gateway-litellm",
 }

@@ -26,8 +26,8 @@ PICKER = {
 }
 TARGETS = ("0/5 (avg), <unknown>/20", "-9223372036854775808m/5 (avg), <unknown>/20")
 """For the status, the controller divides by the replicas: without one, this is the least number."""
-INFO = {"__name__": "llm_d_router_epp_info", **PICKER}
-QUEUE = {"__name__": "llm_d_router_epp_flow_control_queue_size", **PICKER, "fairness_id": "a"}
+INFO = {"__name__": "llm_d_epp_info", **PICKER}
+QUEUE = {"__name__": "llm_d_epp_flow_control_queue_size", **PICKER, "fairness_id": "a"}
 RUNNING = {"__name__": "vllm:num_requests_running", "namespace": "default", "model_name": MODEL}
 PODS = "/api/v1/namespaces/default/pods"
 DEPLOYMENT = f"""\
