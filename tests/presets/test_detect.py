@@ -276,7 +276,7 @@ COMMAND_LINES = [
     (
         ("gpu-nothing",),
         1,
-        "there is no preset called 'gpu-nothing' (presets: gateway-inference-pool,",
+        "there is no preset called 'gpu-nothing' (presets: gateway-aibrix,",
     ),
     (("detect", "--prometheus-url=ftp://x"), 2, "must be an http or https URL with a host"),
     (("detect", "--prometheus-token-file=/none"), 1, "/none: No such file or directory"),
