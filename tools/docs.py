@@ -27,12 +27,13 @@ from rules.causes.reasons import Reason
 from tools import apiservices, chart_values
 from tools.backends.servers import BACKENDS
 from tools.presets.table import (
-    EVERY_VARIANT,
+    ACCELERATORS,
     GOLDEN,
     METRICS,
     SCHEMES,
     SERVER_METRICS,
     SERVERS,
+    TITLES,
     VARIANTS,
 )
 
@@ -54,8 +55,11 @@ _USUAL = {
     )
 }
 """Metrics that exporters provide unless the table says so."""
+_PROFILING = {f"{name}_active_current" for name in ("gr_engine", "tensor", "dram")}
+"""Metrics that gpu-dcgm-prof always provides, as the text beside the table says."""
 _NO_VARIANT = ("gpu-dcgm-mig", "gpu-node")
 """Presets whose exporters are only in golden.json, and not among the variants of the fleet."""
+_SUFFIX = re.compile("(_p95)?(_(milliseconds|bytes|celsius|milliwatts))?(_current|_over_time)$")
 _REASON_NOTES: Mapping[Reason, str] = {
     Reason.NO_OBJECT: "The selector of an HPA is that of its scale target.",
     Reason.NO_QUERY: "Often no label is mapped to `namespace` ([`resources`](rules.md#resources)).",
@@ -147,12 +151,12 @@ def generations() -> str:
     for variant, each in VARIANTS.items():
         nodes = "✓" if each.schemes == SCHEMES else "relabelled" if each.schemes else ""
         rows.append(_generation(variant, each.presets, each.metrics, nodes))
-    for case in GOLDEN["cases"]:
-        if case["preset"] not in _NO_VARIANT:
-            continue
+    without = [case for case in GOLDEN["cases"] if case["preset"] in _NO_VARIANT]
+    for case in (*without, *ACCELERATORS.values()):
         objects = {**case["pods"], **case["nodes"]}
         metrics = {metric for values in objects.values() for metric in values}
-        nodes = "✓" if case["pods"] else "relabelled, no pods" if "scheme" in case else "no pods"
+        notes = [*["relabelled"] * ("scheme" in case), *["no pods"] * (not case["pods"])]
+        nodes = ", ".join(notes) or "✓"
         rows.append(_generation(case["variant"], (case["preset"],), metrics, nodes))
     return _table(("Exporter", "Presets", "Without", "Also", "Nodes"), _grouped(rows))
 
@@ -162,10 +166,10 @@ def _generation(
 ) -> tuple[str, ...]:
     usual = [metric for metric in _CURRENT if metric in _USUAL]
     return (
-        EVERY_VARIANT[variant].title,
+        TITLES[variant],
         ", ".join(f"`{name}`" for name in names),
         _short(metric for metric in usual if metric not in metrics),
-        _short(metric for metric in _CURRENT if metric in metrics and metric not in usual),
+        _short(each for each in _CURRENT if each in metrics and each not in {*usual, *_PROFILING}),
         nodes,
     )
 
@@ -175,13 +179,11 @@ def _grouped(rows: Iterable[tuple[str, ...]]) -> Iterator[tuple[str, ...]]:
     titles: dict[tuple[str, ...], list[str]] = {}
     for title, *rest in rows:
         titles.setdefault(tuple(rest), []).append(title)
-    return (("; ".join(names), *rest) for rest, names in titles.items())
+    return (("; ".join(dict.fromkeys(names)), *rest) for rest, names in titles.items())
 
 
 def _short(metrics: Iterable[str]) -> str:
-    return ", ".join(
-        re.sub("(_milliseconds)?(_current|_over_time)$", "", metric) for metric in metrics
-    )
+    return ", ".join(_SUFFIX.sub("", metric) for metric in metrics)
 
 
 def server_metrics() -> str:

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from adapter.background import gather_or_cancel
 from adapter.clients.lister import Lister
 from adapter.clients.prometheus import Prometheus
 from rules import promql
-from rules.exporters import detect, generations
+from rules.exporters import detect, generations, lookalikes
 
 _LOOKBACK = 2 * 3600.0
 """Seconds. Prometheus still has them in memory, and GPUs that are idle now may have had a pod."""
@@ -55,9 +56,16 @@ _HOSTNAME_IS_POD = (
 )
 
 
-async def report(prometheus: Prometheus) -> detect.Detection:
-    """Query Prometheus; return the exporters and the presets that fit. Raises BackendError."""
-    return detect.analyze(await observe(prometheus, lister_of(prometheus)))
+async def report(prometheus: Prometheus, *, unknown: bool = False) -> detect.Detection:
+    """Query Prometheus; return the exporters and the presets that fit. Raises BackendError.
+
+    `unknown` also looks for exporters that are not known, beside those that are.
+    """
+    observations = await observe(prometheus, lister_of(prometheus))
+    if unknown:
+        others = await _names(prometheus, _named([lookalikes.PATTERN]))
+        observations = replace(observations, others=others)
+    return detect.analyze(observations)
 
 
 def lister_of(prometheus: Prometheus) -> Lister:
@@ -72,11 +80,11 @@ async def observe(prometheus: Prometheus, lister: Lister) -> detect.Observations
     )
     indexed = await lister.index(SELECTOR, generations.LABELS)
     if not indexed.names:
-        now = time.time()
-        names = await prometheus.names(_ANY_SERIES, now - _LOOKBACK, now)
-        return detect.Observations(targets=targets, down=down, anything=bool(names.content))
+        names = await _names(prometheus, _ANY_SERIES)
+        return detect.Observations(targets=targets, down=down, anything=bool(names))
     present = frozenset[str]().union(*indexed.names.values())
     labels = [label for label in generations.LABELS if label in present]
+    labels += generations.own_labels(indexed.names)
     hostnames = [label for label in ("Hostname", "hostname") if label in present]
     names_in = await lister.names_in(
         [
@@ -115,6 +123,11 @@ async def observe(prometheus: Prometheus, lister: Lister) -> detect.Observations
         down=down,
         anything=True,
     )
+
+
+async def _names(prometheus: Prometheus, selector: str) -> frozenset[str]:
+    now = time.time()
+    return frozenset((await prometheus.names(selector, now - _LOOKBACK, now)).content)
 
 
 async def _scrapes(prometheus: Prometheus) -> Mapping[str, Mapping[str, int]]:

@@ -193,7 +193,14 @@ def _of_answer(question: ExaminedStep, results: Results) -> Finding | None:
     return question.where.finding(Reason.NO_SAMPLE, fact, "Retry")
 
 
-_DEVICES = {"tpu": "TPU", "npu": "NPU", "neuron": "Neuron core", "habanalabs": "Gaudi card"}
+_DEVICES = {
+    "tpu": "TPU",
+    "npu": "NPU",
+    "neuron": "Neuron core",
+    "habanalabs": "Gaudi card",
+    "mlu": "MLU",
+    "gcu": "GCU",
+}
 """Part of the name of a series -> what it is of, unless that is a GPU."""
 NOT_FINITE = {"nan": "NaN", "inf": "+Inf", "-inf": "-Inf"}
 """Numbers that are no values, as Python and as Prometheus write them."""

@@ -43,6 +43,8 @@ without it."""
 _CLAIMS = (
     f"GPUs of resource claims (DRA; chart: kubernetesDRA.enabled) are mapped only with {FOR_CLAIMS}"
 )
+_MANY = 5
+"""Names that a finding shows."""
 _WORDS = re.compile(r"[^_:]+")
 _RELABEL = "relabel __meta_kubernetes_pod_node_name to `node` in the exporter's scrape config"
 
@@ -57,9 +59,12 @@ def _fine(reason: str, fact: str, cure: str = "") -> Finding:
 
 
 def on_nothing(
-    *, ended: Sequence[str], targets: int, down: int, anything: bool
+    *, ended: Sequence[str], targets: int, down: int, anything: bool, unknown: bool
 ) -> Iterator[Finding]:
-    """Yield findings if no exporter is live; `ended` are the titles of those that ended."""
+    """Yield findings if no known exporter is live; `ended` are the titles of those that ended.
+
+    `unknown`: there is an exporter that is not known.
+    """
     if not anything:
         yield _bad(
             "empty",
@@ -77,7 +82,7 @@ def on_nothing(
             "scraping it fails",
             "Check the /targets page of Prometheus",
         )
-    else:
+    elif not unknown:
         yield _bad(
             "no-gpu-series",
             f"Prometheus {scrapes} series of a GPU exporter or model server that a preset reads",
@@ -89,6 +94,19 @@ def on_nothing(
         yield _bad("targets-down", f"{down} of {scraped} down (`up == 0`), possibly the exporter")
 
 
+def on_lookalikes(names: Sequence[str]) -> Iterator[Finding]:
+    """Yield a finding about series of an unknown exporter; `names` look like utilization."""
+    if not names:
+        return
+    more = f" and {len(names) - _MANY} more" if len(names) > _MANY else ""
+    yield _bad(
+        "unknown-exporter",
+        "series look like the utilization of accelerators, and no preset reads them: "
+        f"{', '.join(names[:_MANY])}{more}",
+        "Find out the exporter's units, write rules, and load them with --config",
+    )
+
+
 def on_pods(
     generation: ExporterGeneration, labels: frozenset[str], *, podless: bool, idle: bool
 ) -> Iterator[Finding]:
@@ -98,8 +116,11 @@ def on_pods(
     """
     if not generation.preset:
         return
+    device = "GPU" if generation.preset.startswith("gpu-") else "device"
     if idle:
-        yield _fine("idle", "no pod uses a GPU now: values for pods appear with the first one")
+        yield _fine(
+            "idle", f"no pod uses a {device} now: values for pods appear with the first one"
+        )
     if not podless:
         return
     observed = (
@@ -107,9 +128,11 @@ def on_pods(
         if "pod" in labels
         else "series have no pod label"
     )
-    if generation.preset == generations.NODE:
-        fact = f"{observed}: this exporter does not map GPUs to pods"
-        cure = "Metrics exist for nodes only; for pods, use dcgm-exporter"
+    if not generations.pod_labels(generation.preset):
+        fact = f"{observed}: this exporter does not map devices to pods"
+        cure = "Metrics exist for nodes only"
+        if generation.preset == generations.NODE:
+            cure += "; for pods, use dcgm-exporter"
     elif generation.name.startswith("dcgm"):
         fact = f"{observed}, so metrics exist for nodes only"
         cure = (
@@ -119,8 +142,8 @@ def on_pods(
     else:
         cure = ""
         fact = (
-            f"{observed}: no pod uses a GPU or used one recently, or the exporter does not map "
-            "GPUs to pods"
+            f"{observed}: no pod uses a {device} or used one recently, or the exporter does not "
+            f"map {device}s to pods"
         )
     yield _bad("no-pods", fact, cure)
     if generation.name.startswith("dcgm") and generation.preset != generations.NODE:

@@ -10,15 +10,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from rules.exporters import advice, generations
+from rules.exporters import advice, generations, lookalikes
 from rules.exporters.generations import GENERATIONS, ExporterGeneration
 from rules.findings import Finding
 
-Scheme = Literal["exported", "own names", "honored", "direct", "scraped", "repeated"]
+Scheme = Literal["exported", "own names", "kube_pod", "honored", "direct", "scraped", "repeated"]
 
 _SCHEMES: Mapping[Scheme, str] = {
     "exported": "`exported_pod`: scraped without honor_labels; `pod` is the exporter's own pod",
     "own names": "`pod_name`: honor_labels does not change it, unlike a label `namespace`",
+    "kube_pod": "`kube_pod`: honor_labels does not change it",
     "honored": "`pod`: scraped with honor_labels; idle devices have the exporter's own, or none",
     "direct": "`pod`: the scrape config adds no `pod` of its own",
     "scraped": "`pod`: the pod that is scraped",
@@ -70,6 +71,8 @@ class Observations:
     """Targets with `up == 0`."""
     anything: bool = False
     """Whether Prometheus has any series."""
+    others: frozenset[str] = frozenset()
+    """Names in the index that may be the utilization of an accelerator, known or not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,18 +144,21 @@ def analyze(observations: Observations) -> Detection:
         (_server if each.server else _detected)(each, observations) for each in present
     )
     fitting = dict.fromkeys(name for each in exporters for name in each.presets)
-    findings: tuple[Finding, ...] = ()
+    ended = observations.indexed.keys() - observations.live.keys()
+    known = ended.union(*(_live(each, observations) for each in present))
+    findings = [*advice.on_lookalikes(lookalikes.among(observations.others, known))]
     if not exporters:
-        findings = tuple(
-            advice.on_nothing(
-                ended=[each.title for each in GENERATIONS if _names(each, observations.indexed)],
-                targets=observations.targets,
-                down=observations.down,
-                anything=observations.anything,
-            )
+        findings += advice.on_nothing(
+            ended=[each.title for each in GENERATIONS if _names(each, observations.indexed)],
+            targets=observations.targets,
+            down=observations.down,
+            anything=observations.anything,
+            unknown=bool(findings),
         )
     return Detection(
-        exporters=exporters, presets=tuple(sorted(fitting, key=_ORDER.index)), findings=findings
+        exporters=exporters,
+        presets=tuple(sorted(fitting, key=_ORDER.index)),
+        findings=tuple(findings),
     )
 
 
@@ -197,13 +203,13 @@ def _live(generation: ExporterGeneration, observations: Observations) -> frozens
 
 
 def _detected(generation: ExporterGeneration, observations: Observations) -> DetectedExporter:
-    names = _live(generation, observations)
-    labels = _labels(names, observations.live)
+    live = _live(generation, observations)
+    names = live | _renamed(generation, live)
+    labels = _labels(live, observations.live)
     schemes = _schemes(
-        labels, honored=names & observations.honored, direct=names & observations.direct
+        labels, honored=live & observations.honored, direct=live & observations.direct
     )
-    # GKE's device plugin reports its fields only for GPUs that a pod uses.
-    unused = generation.name == "gke-plugin" and not names & generations.needed(generation.fields)
+    unused = generation.only_used and not names & generations.needed(generation.fields)
     idle = unused
     if not schemes and not unused:
         schemes = _recent_schemes(generation, observations, labels)
@@ -224,18 +230,16 @@ def _detected(generation: ExporterGeneration, observations: Observations) -> Det
             *(() if unused else advice.on_fields(generation, names, presets)),
             *advice.on_sharing(generation, labels, names, presets),
             *advice.on_nodes(
-                nodes, hostname_is_pod=bool(names & observations.hostname_is_pod), known=known
+                nodes, hostname_is_pod=bool(live & observations.hostname_is_pod), known=known
             ),
         ),
-        provisional=podless and generation.preset not in ("", generations.NODE),
+        provisional=podless and bool(generation.podless_preset),
     )
 
 
 def _server(generation: ExporterGeneration, observations: Observations) -> DetectedExporter:
     live = _live(generation, observations)
-    names = live | {
-        series for series, others in generation.other_names.items() if not live.isdisjoint(others)
-    }
+    names = live | _renamed(generation, live)
     labels = _labels(live, observations.live)
     presets = (generation.preset,) if generation.preset else ()
     # What a gateway repeats has the pods of the engines on purpose.
@@ -261,6 +265,12 @@ def _server(generation: ExporterGeneration, observations: Observations) -> Detec
     )
 
 
+def _renamed(generation: ExporterGeneration, live: frozenset[str]) -> frozenset[str]:
+    """Return the series of `fields` of which a live series is another name."""
+    others = generation.other_names.items()
+    return frozenset(series for series, names in others if not live.isdisjoint(names))
+
+
 def _server_schemes(
     generation: ExporterGeneration, labels: frozenset[str], honored: frozenset[str]
 ) -> Iterator[Scheme]:
@@ -280,6 +290,7 @@ def _schemes(
     applies: Mapping[Scheme, bool] = {
         "exported": "exported_pod" in labels,
         "own names": "pod_name" in labels,
+        "kube_pod": "kube_pod" in labels,
         "honored": bool(honored),
         "direct": bool(direct),
     }

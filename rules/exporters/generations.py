@@ -32,7 +32,7 @@ _WRITE_RULES = "Write rules for them, and load them with --config"
 # YAML of all presets takes 50 ms to parse, which each start would wait for.
 _RULE = re.compile(r"'([\w:]+).* name: \{as: (\w+)_(?:current|over_time)\}(.*)", re.DOTALL)
 _OPERAND = re.compile(r"([A-Za-z_:][\w:]*)\{")
-_NODE_LABEL = re.compile(r"^ +(\w+): \{resource: node\}$", re.MULTILINE)
+_OVERRIDE = re.compile(r"^ +(\w+): \{resource: (\w+)\}$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +72,8 @@ class ExporterGeneration:
     """A series that only another server with the same names reports; empty without one."""
     superseded_by: str = ""
     """Generation whose series the same exporter reports as well, and which suffices."""
+    only_used: bool = False
+    """Whether it reports `fields` only for devices that a pod uses."""
     server: bool = False
     """Whether it is a model server or gateway: its series belong to the pod that is scraped."""
     external: bool = False
@@ -107,9 +109,19 @@ def needed(fields: Mapping[str, tuple[str, ...]]) -> frozenset[str]:
 
 
 @functools.cache
+def _labels_of(preset: str, resource: str) -> tuple[str, ...]:
+    overrides = _OVERRIDE.findall(presets.text(preset))
+    return tuple(dict.fromkeys(label for label, named in overrides if named == resource))
+
+
 def node_labels(preset: str) -> tuple[str, ...]:
     """Return the labels that name a node in a preset, in order of preference."""
-    return tuple(_NODE_LABEL.findall(presets.text(preset)))
+    return _labels_of(preset, "node")
+
+
+def pod_labels(preset: str) -> tuple[str, ...]:
+    """Return the labels that name a pod in a preset, in order of preference."""
+    return _labels_of(preset, "pod")
 
 
 @functools.cache
@@ -207,6 +219,7 @@ REQUESTS = frozenset[str]().union(
 OLD_NAMES_OF: Mapping[str, str] = {
     old: new
     for each in GENERATIONS
+    if each.server
     for new, others in each.other_names.items()
     for old in others
     if old.replace(":", "_") != new.replace(":", "_")
@@ -245,13 +258,20 @@ LABELS = tuple(
             *POD_LABELS,
             "namespace",
             *(label for each in GENERATIONS for label in each.labels),
-            *(label for preset in presets.names() for label in node_labels(preset)),
+            *(*node_labels(NODE), "node_name"),
             *("UUID", "uuid", "pci_bus_id"),  # exporter release, and its spelling of the GPU
             *("GPU_I_PROFILE", "vgpu", "dra_claim_name"),  # sharing of GPUs
         }
     )
 )
-"""All labels that matter to the detection."""
+"""All labels that matter to the detection, except `own_labels`."""
+
+
+def own_labels(names: Collection[str]) -> tuple[str, ...]:
+    """Return the labels of pods and nodes that only presets for series of these `names` read."""
+    read = {each.preset for each in GENERATIONS if not each.series.isdisjoint(names)} - {""}
+    labels = {label for preset in read for label in (*pod_labels(preset), *node_labels(preset))}
+    return tuple(sorted(labels.difference(LABELS)))
 
 
 def matchers(names: Collection[str]) -> tuple[str, ...]:

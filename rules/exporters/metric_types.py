@@ -90,7 +90,7 @@ _COUNTING = frozenset(("count", "group"))
 
 def is_counter(series: str) -> bool:
     """Return whether the name tells that the series is a counter."""
-    return bool(_COUNTERS.fullmatch(series))
+    return series not in generations.GAUGES and bool(_COUNTERS.fullmatch(series))
 
 
 def problems(expression: syntax.Expression) -> Iterator[str]:

@@ -14,7 +14,6 @@ from tools.golden.cases import CASES
 
 GOLDEN = lines.sections(lines.FILE.read_text())
 _NO_PRESET = "no preset reads these series. Write rules for them, and load them with --config"
-_UNHONORED = "scraped without honor_labels; `pod` is the exporter's own pod"
 _AVERAGED = "With target type AverageValue, an HPA asks for value / target replicas"
 _QUOTIENTS = "averages the quotients of series, so that each series counts the same"
 _UNSELECTED = (
@@ -78,23 +77,22 @@ RIGHT: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "03-llm-d-picker-stale": (("{'name': 's'}: 4\n",), ("'inference_pool': 's'}: ",)),
     "04-keda-paused": (("KEDA is paused", "no such file"), (": same: ",)),
     "06-gke-tpu": (
-        ("GKE's device plugin for TPUs (make=cloud-tpu)", _NO_PRESET, "No preset matches."),
+        ("tpu-vllm-0: 50\n", "tpu-vllm-0: 85\n", "--preset=accelerator-tpu\nexit 0"),
         ("--preset=gpu-gke-plugin", "uses no GPU"),
     ),
     "06-gke-gpus-and-tpus": (
-        ("g-0: 40\n", "GKE's device plugin for TPUs", _NO_PRESET, "--preset=gpu-gke-plugin"),
+        ("g-0: 40\n", "t-0: 64\n", "--preset=gpu-gke-plugin --preset=accelerator-tpu\nexit 0"),
         ("uses no GPU",),
     ),
     "06-gke-tpu-nodes-alone": (
-        ("has those of GKE's device plugin for TPUs", _NO_PRESET, "No preset matches."),
+        ("no pod uses a device now", "--preset=accelerator-tpu\nexit 0"),
         ("--preset=gpu-gke-plugin", "uses no GPU"),
     ),
     "06-gke-tpus-beside-dcgm": (
         (
             "g-0: 60\n",
             "GKE's device plugin for TPUs (make=cloud-tpu)",
-            f"{_UNHONORED} - {_NO_PRESET}",
-            "in this order:\n  --preset=gpu-dcgm\nexit 0",
+            "in this order:\n  --preset=gpu-dcgm --preset=accelerator-tpu\nexit 0",
         ),
         ("--preset=gpu-gke-plugin", "no exporter is detected"),
     ),
@@ -310,18 +308,18 @@ RIGHT: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     ),
     "24-mindie": (("MindIE", _NO_PRESET), ("NIM",)),
     "24-gateway-repeats-engines": (("n-0: 3\n", "AIBrix's gateway"), ("n-0: 6\n", "honor_labels")),
-    "26-amd": (("AMD's device-metrics-exporter", _NO_PRESET), ("Check that one is deployed",)),
-    "26-gaudi": (("Intel Gaudi's exporter", _NO_PRESET), ("Check that one is deployed",)),
-    "26-intel": (("Intel's XPU Manager", _NO_PRESET), ("Check that one is deployed",)),
-    "26-neuron": (("AWS's neuron-monitor", _NO_PRESET), ("Check that one is deployed",)),
-    "26-ascend": (("Ascend's npu-exporter", _NO_PRESET, "--preset=gpu-dcgm\n"), ()),
+    "26-amd": (("rocm-vllm-0: 82\n", "--preset=gpu-amd\n"), ("NotFound",)),
+    "26-gaudi": (("gaudi-vllm-0: 71\n", "--preset=accelerator-gaudi\n"), ("NotFound",)),
+    "26-intel": (("arc-vllm-0: 58\n", "--preset=gpu-intel-xpum\n"), ("NotFound",)),
+    "26-neuron": (("trn-vllm-0: 62\n", "--preset=accelerator-neuron\n"), ("NotFound",)),
+    "26-ascend": (("--preset=gpu-dcgm --preset=accelerator-ascend\n",), ()),
     "26-amd-and-cambricon": (
-        (
-            f"those of AMD's device-metrics-exporter (gpu_gfx_activity): {_NO_PRESET}",
-            f"those of Cambricon's mlu-exporter (mlu_*): {_NO_PRESET}",
-            "No preset matches.",
-        ),
-        ("Check that one is deployed", "uses no GPU"),
+        ("r-0: 82\n", "--preset=gpu-amd --preset=accelerator-cambricon\n"),
+        ("uses no GPU", "NotFound"),
+    ),
+    "26-exporters-without-a-preset": (
+        ("MetaX's mx-exporter", _NO_PRESET, "them: mtgpu_utilization. Find out", "exit 1"),
+        ("Check that one is deployed", "mtgpu_memory"),
     ),
     "28-or-zero-hides-short-range": (
         (
@@ -399,7 +397,7 @@ RIGHT: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     ),
     "06-gke-tpu-own-rule": (("t-0: 50", "the pod uses no TPU"), ("no GPU",)),
     "06-gke-tpu-honor-labels": (
-        ('no series `memory_used{make="nvidia"}`', "GKE's device plugin for TPUs"),
+        ('no series `memory_used{make="nvidia"}`', "use --preset=accelerator-tpu instead"),
         ("no series memory_used,",),
     ),
     "16-native-histogram-sum-and-count": (

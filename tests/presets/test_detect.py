@@ -10,7 +10,6 @@ import json
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 
 import aiohttp
@@ -43,13 +42,8 @@ async def report(session: aiohttp.ClientSession, server: real.Prometheus) -> det
 def scraping(folder: Path, jobs: Mapping[str, str]) -> Iterator[real.Prometheus]:
     """A Prometheus that scrapes several files, each with its scheme."""
     with worlds.exporters() as port, real.run(folder, worlds.configuration(jobs, port)) as server:
-        real.wait_for(partial(_up, server, len(jobs)), "everything is scraped")
+        worlds.wait_until_scraped(server, len(jobs))
         yield server
-
-
-def _up(server: real.Prometheus, count: int) -> bool:
-    result = server.get("/api/v1/query", query="count(up == 1)")["result"]
-    return bool(result) and int(result[0]["value"][1]) == count
 
 
 GENERATIONS_AT_ONCE = [
@@ -200,6 +194,19 @@ async def test_a_prometheus_without_gpu_series_is_reported(
     assert "1 of 2 targets down" in out
 
 
+async def test_an_unknown_exporter_beside_a_known_one_is_reported(
+    server: real.Prometheus, session: aiohttp.ClientSession
+) -> None:
+    server.put(f'DCGM_FI_DEV_GPU_UTIL{{UUID="1",{HONORED}}} 5', UP)
+    server.put('RBLN_DEVICE_STATUS:UTILIZATION{card="0"} 40', 'mtgpu_utilization{gpu="0"} 30')
+
+    detected = await detection.report(Prometheus(session, server.url), unknown=True)
+
+    assert detected.presets == (DCGM,)
+    [finding] = detected.findings
+    assert finding.fact.endswith("them: RBLN_DEVICE_STATUS:UTILIZATION, mtgpu_utilization")
+
+
 async def test_an_exporter_whose_series_ended_is_reported(
     server: real.Prometheus, session: aiohttp.ClientSession
 ) -> None:
@@ -276,7 +283,7 @@ COMMAND_LINES = [
     (
         ("gpu-nothing",),
         1,
-        "there is no preset called 'gpu-nothing' (presets: gateway-aibrix,",
+        "there is no preset called 'gpu-nothing' (presets: ",
     ),
     (("detect", "--prometheus-url=ftp://x"), 2, "must be an http or https URL with a host"),
     (("detect", "--prometheus-token-file=/none"), 1, "/none: No such file or directory"),

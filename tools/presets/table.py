@@ -20,6 +20,14 @@ from rules.exporters import generations
 FIXTURES = Path(__file__).parents[2] / "tests" / "fixtures"
 EXPORTERS = FIXTURES / "exporters"
 GOLDEN: Mapping[str, Any] = json.loads((FIXTURES / "golden.json").read_text())
+ACCELERATED = FIXTURES / "accelerators"
+ACCELERATORS: Mapping[str, Mapping[str, Any]] = {
+    case["variant"]: case for case in json.loads((FIXTURES / "accelerators.json").read_text())
+}
+"""Exporter of other accelerators than NVIDIA's -> its preset, and the values of pods and nodes.
+
+With `scheme`, nodes have values only if the scrape adds the label `node`.
+"""
 SCHEMES = ("exported", "honored", "bare")
 """A ServiceMonitor without and with honorLabels, and a static config that adds `node`."""
 
@@ -73,10 +81,12 @@ METRICS: Mapping[str, Metric] = {
     ),
 }
 
+DEVICES = ("gpu-", "accelerator-")
+"""How the names of the presets for exporters of devices begin."""
 PRESETS: Mapping[str, tuple[str, ...]] = {
     name: tuple(metric for metric in METRICS if f"as: {metric}" in presets.text(name))
     for name in presets.names()
-    if name.startswith("gpu-")
+    if name.startswith(DEVICES)
 }
 """Names with `_current`; each except memory_utilization also exists with `_over_time`."""
 
@@ -146,6 +156,11 @@ def _all_recorded(files: Mapping[str, Path]) -> Mapping[str, Recording]:
 EVERY_VARIANT = _all_recorded({each.name: min(each.glob("*.prom")) for each in EXPORTERS.iterdir()})
 """Exporter variant -> its exposition, that of the first node."""
 VARIANTS = {name: each for name, each in EVERY_VARIANT.items() if each.presets}
+TITLES = {name: each.title for name, each in EVERY_VARIANT.items()} | {
+    each.stem: each.read_text().partition("\n")[0].removeprefix("# ")
+    for each in ACCELERATED.iterdir()
+}
+"""Exporter variant -> its title."""
 SERVERS = {
     name: each
     for name, each in _all_recorded(

@@ -1,22 +1,25 @@
 """A real Prometheus for each exporter generation and scrape scheme.
 
-It scrapes the expositions in tests/fixtures/exporters as in a cluster, so that label conflicts are
-resolved by Prometheus itself.
+It scrapes the expositions in tests/fixtures as in a cluster, so that label conflicts are resolved
+by Prometheus itself.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+import re
+import time
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
+from typing import Any
 
 from tools import http_server
 from tools.http_server import METRICS, Answer
-from tools.presets.table import EXPORTERS
+from tools.presets.table import ACCELERATORS, EXPORTERS
 from tools.real import prometheus
 
 EXPORTER_PODS = {
@@ -52,25 +55,49 @@ def _target_labels(node: str, scheme: str) -> dict[str, str]:
 
 def configuration(worlds: Mapping[str, str], port: int) -> str:
     """Return a Prometheus config for `worlds` (file below EXPORTERS -> scheme)."""
-    jobs = [
-        {
-            "job_name": file,
-            "honor_labels": scheme == "honored",
-            "static_configs": [
-                {
-                    "targets": [f"127.0.0.1:{port}"],
-                    "labels": {
-                        "__metrics_path__": f"/{file}",
-                        **_target_labels(_node(file), scheme),
-                    },
-                }
-            ],
-        }
+    return _config(
+        _job(file, file, scheme, _target_labels(_node(file), scheme), port)
         for file, scheme in worlds.items()
-    ]
+    )
+
+
+def accelerators(names: Iterable[str], port: int, *, scheme: str, copies: int = 1) -> str:
+    """Return a Prometheus config for exporters of ACCELERATORS, each scraped by `copies` jobs.
+
+    The labels are those of a ServiceMonitor, and `node` where the exporter does not name the node.
+    """
+    return _config(
+        _job(f"{name}/{copy}", f"{name}.prom", scheme, _accelerator_labels(name, copy), port)
+        for name in names
+        for copy in range(copies)
+    )
+
+
+def _accelerator_labels(name: str, copy: int) -> dict[str, str]:
+    relabelled = {"node": f"{name}-node"} if "scheme" in ACCELERATORS[name] else {}
+    return {
+        "namespace": "monitoring",
+        "service": f"{name}-{copy}",
+        "pod": f"{name}-exporter",
+        "container": "exporter",
+        "endpoint": "metrics",
+        "instance": f"{name}:9400",
+        **relabelled,
+    }
+
+
+def _job(name: str, file: str, scheme: str, labels: Mapping[str, str], port: int) -> dict[str, Any]:
+    target = {
+        "targets": [f"127.0.0.1:{port}"],
+        "labels": {"__metrics_path__": f"/{file}", **labels},
+    }
+    return {"job_name": name, "honor_labels": scheme == "honored", "static_configs": [target]}
+
+
+def _config(jobs: Iterable[Mapping[str, Any]]) -> str:
     # Slow: with dozens of servers on two cores, a missed scrape would end series.
     intervals = {"scrape_interval": "5s", "scrape_timeout": "5s"}
-    return json.dumps({"global": intervals, "scrape_configs": jobs})
+    return json.dumps({"global": intervals, "scrape_configs": [*jobs]})
 
 
 def _node(file: str) -> str:
@@ -97,11 +124,23 @@ def stored(exposed: Mapping[str, str], file: str, scheme: str) -> dict[str, str]
 
 @contextmanager
 def exporters(folder: Path = EXPORTERS) -> Iterator[int]:
-    """Serve the expositions below `folder`; yield the port."""
+    """Serve the expositions below `folder`; yield the port.
+
+    A timestamp `NOW-5` is that of five seconds ago.
+    """
 
     def answer(request: BaseHTTPRequestHandler, _: bytes) -> Answer:
         file = folder / request.path.removeprefix("/")
-        return (200, METRICS, file.read_bytes()) if file.is_file() else (404, METRICS, b"")
+        if not file.is_file():
+            return 404, METRICS, b""
+        now = time.time()
+        stamped = re.sub(
+            rb"NOW-(\d+)$",
+            lambda age: b"%d" % ((now - int(age[1])) * 1000),
+            file.read_bytes(),
+            flags=re.MULTILINE,
+        )
+        return 200, METRICS, stamped
 
     with http_server.serving(answer) as port:
         yield port
@@ -119,12 +158,14 @@ def scraping(worlds: Mapping[World, Path]) -> Iterator[Mapping[World, prometheus
                 prometheus.run(folder, configuration(scraped, port))
             )
         for world, server in servers.items():
-            prometheus.wait_for(
-                partial(_all_up, server, len(files(world.variant))),
-                f"{world} is scraped",
-                seconds=60,
-            )
+            wait_until_scraped(server, len(files(world.variant)))
         yield servers
+
+
+def wait_until_scraped(server: prometheus.Prometheus, targets: int) -> None:
+    """Wait until all `targets` of a server are scraped."""
+    what = f"{targets} targets are scraped"
+    prometheus.wait_for(partial(_all_up, server, targets), what, seconds=60)
 
 
 def _all_up(server: prometheus.Prometheus, count: int) -> bool:

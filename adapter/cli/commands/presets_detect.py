@@ -33,7 +33,7 @@ def run(prometheus: settings.PrometheusSettings, form: str) -> int:
 
 async def _observe(flags: settings.PrometheusSettings) -> detect.Detection:
     async with sources.connect_prometheus(flags) as prometheus:
-        return await detection.report(prometheus)
+        return await detection.report(prometheus, unknown=True)
 
 
 def _lines(report: detect.Detection) -> Iterator[str]:

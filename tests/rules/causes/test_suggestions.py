@@ -89,7 +89,7 @@ def test_a_name_with_another_meaning_leads_to_no_metric_of_a_gpu(name):
         ("sm_active_current", "; it is in the presets gpu-dcgm-prof: `gpu-metrics-adapter presets"),
         ("sm_active", "; did you mean sm_active_current? It is in the presets gpu-dcgm-prof: "),
         ("tensr_activ_curent", "; did you mean tensor_active_current? It is in the presets gpu-"),
-        ("gpu_memory_total", "memory_total_bytes_current? It is in the presets gpu-gke-plugin, "),
+        ("gpu_memory_total", "memory_total_bytes_current? It is in the presets "),
     ],
 )
 def test_a_metric_of_a_preset_that_is_not_loaded_leads_to_the_preset(typed, text):

@@ -12,6 +12,7 @@ from rules.document import config
 from rules.exporters import detect, generations
 from rules.exporters.detect import Observations
 from rules.exporters.generations import GENERATIONS, ExporterGeneration
+from tools.presets.table import DEVICES
 
 UTIL, USED = "DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_FB_USED"
 GR_ENGINE, SM = "DCGM_FI_PROF_GR_ENGINE_ACTIVE", "DCGM_FI_PROF_SM_ACTIVE"
@@ -94,11 +95,12 @@ def test_the_table_has_all_metrics_of_a_preset(generation: ExporterGeneration) -
 
 
 @pytest.mark.parametrize("preset", presets.names())
-def test_node_labels_are_those_of_every_rule_of_the_preset(preset: str) -> None:
+def test_node_labels_are_those_of_every_rule_that_is_not_for_pods_alone(preset: str) -> None:
     for rule in rules_of(preset):
         overrides = rule.resources.overrides
-        nodes = [each.label for each in overrides if each.resource == "node"]
-        assert tuple(nodes) == generations.node_labels(preset)
+        nodes = tuple(each.label for each in overrides if each.resource == "node")
+        pods = any(each.resource == "pod" for each in overrides)
+        assert nodes == generations.node_labels(preset) or (pods and not nodes)
 
 
 def test_names_are_unique_and_so_is_the_order() -> None:
@@ -115,7 +117,7 @@ def test_every_preset_is_chosen_for_some_generation() -> None:
     reachable = {name for each in GENERATIONS for name, _ in presets_of(each)}
 
     assert reachable == {
-        name for name in presets.names() if name.startswith(("gpu-", "inference-", "gateway-"))
+        name for name in presets.names() if name.startswith((*DEVICES, "inference-", "gateway-"))
     }
 
 
@@ -192,7 +194,7 @@ CASES = [
     pytest.param(
         observations(["hami_vgpu_memory_used_bytes"], "pod device_uuid"),
         ("gpu-hami",),
-        {"no-pods", "missing"},
+        {"no-pods", "missing", "no-node"},
         id="only the own pod of a vGPU monitor",
     ),
     pytest.param(
@@ -295,8 +297,26 @@ def test_a_prometheus_without_any_series() -> None:
     assert [each.reason for each in detect.analyze(Observations()).findings] == ["empty"]
 
 
+def test_series_of_an_unknown_exporter_that_look_like_utilization() -> None:
+    names = frozenset({"RBLN_DEVICE_STATUS:UTILIZATION", "input_utilization", "gpu_memory_usage"})
+    others = names | {UTIL, "DCGM_FI_DEV_ENC_GPU_UTIL", "cluster:gpu_utilization:avg"}
+
+    alone = detect.analyze(Observations(others=names, targets=1, anything=True))
+    beside = detect.analyze(observations([UTIL], PODS, others=others))
+
+    assert [each.reason for each in alone.findings] == ["unknown-exporter"]
+    assert alone.findings == beside.findings
+    assert alone.findings[0].fact.endswith("no preset reads them: RBLN_DEVICE_STATUS:UTILIZATION")
+
+
 def test_an_exporter_that_ended_and_a_target_that_is_down() -> None:
-    ended = Observations(indexed={UTIL: frozenset({"pod"})}, targets=1, down=1, anything=True)
+    ended = Observations(
+        indexed={UTIL: frozenset({"pod"})},
+        targets=1,
+        down=1,
+        anything=True,
+        others=frozenset({UTIL}),
+    )
 
     assert [each.reason for each in detect.analyze(ended).findings] == ["ended", "targets-down"]
 
