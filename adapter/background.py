@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
-_STALL_PROBE, _STALLS_KEPT = 0.25, 60.0
+_STALL_PROBE = 0.25
 """Seconds: a stall is seen from when the loop should have resumed the probe, so short ones are
 seen if they are frequent. Four probes a second take 0.1 % of a core, ten took 0.2 %."""
 _AT_ONCE = 4
@@ -87,19 +87,12 @@ class Backoff:
 
 
 async def watch_stalls(report: Callable[[float], None], probe: float = _STALL_PROBE) -> NoReturn:
-    """Report the longest stall of the event loop, in seconds, of the last minute or two."""
+    """Report how late the event loop resumes this, in seconds, again and again."""
     now = asyncio.get_running_loop().time
-    before = 0.0
     while True:
-        longest, ends = 0.0, now() + _STALLS_KEPT
-        while (began := now()) < ends:
-            await asyncio.sleep(probe)
-            late = now() - began - probe
-            if late > longest:
-                longest = late
-                report(max(before, longest))
-        before = longest
-        report(before)
+        began = now()
+        await asyncio.sleep(probe)
+        report(max(0.0, now() - began - probe))
 
 
 async def collect_garbage() -> NoReturn:
@@ -137,13 +130,22 @@ class Pace:
 
     async def next(self) -> None:
         """Wait for one's turn; it has come already if few others went on."""
+        if not self.take():
+            await self.wait()
+
+    def take(self) -> bool:
+        """Return whether one may go on at once; otherwise, one has to `wait`."""
         if self._left == _AT_ONCE:
             self._loop.call_soon(self._go_on)
-        if self._left:
-            self._left -= 1
-        else:
-            self._waiting.append(self._loop.create_future())
-            await self._waiting[-1]
+        if not self._left:
+            return False
+        self._left -= 1
+        return True
+
+    async def wait(self) -> None:
+        """Wait for one's turn."""
+        self._waiting.append(self._loop.create_future())
+        await self._waiting[-1]
 
     def _go_on(self) -> None:
         """Begin an iteration: those that have waited longest come first."""

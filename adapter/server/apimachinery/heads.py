@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import sys
+import re
+from typing import Any
 
 from aiohttp import hdrs
 from multidict import CIMultiDict, MultiMapping
@@ -17,28 +18,26 @@ AUDIT_ID = "Audit-Id"
 _UNIQUE = (AUDIT_ID, "Traceparent")
 """Headers that the API server gives each request another value. A head does not have them, so that
 nothing that is remembered can follow from them."""
-_UNIQUE_RAW = frozenset(name.encode() for name in _UNIQUE)
-"""As the API server writes them."""
+_UNIQUE_LINES = tuple(f"\r\n{name}: ".encode() for name in _UNIQUE)
+"""Their beginnings, as the API server writes them."""
+_UNIQUE_VALUE = re.compile(rb"[\w-]{0,100}\r\n(?![ \t])")
+"""Value of such a line. Another one stays in the key, such as one that the next line continues."""
 
 _MAX_HEAD = 32 << 10
 """Bytes of a remembered head. One that the API server forwards has 10 KiB."""
 _HEAD_SIZE = 2048
-"""Bytes beside its parts, with the user and the attributes that other caches keep with it."""
+"""Bytes beside its parts, with the user and the attributes that are kept with it."""
 _HEADER_SIZE = 200
 """Bytes of a header beside its characters."""
-
-
-_Key = tuple[str, str, tuple[tuple[bytes, bytes], ...]]
-"""Method, target and headers."""
 
 
 class Head:
     """Head of a request, parsed. Equal heads share one object while it is remembered.
 
-    So other caches can remember what follows from a head by its identity.
+    What follows from a head is kept with it, while it is remembered.
     """
 
-    __slots__ = ("headers", "info", "is_remembered", "size")
+    __slots__ = ("admitted", "answer", "headers", "info", "is_remembered", "size", "user")
 
     def __init__(self, headers: MultiMapping[str], info: RequestInfo) -> None:
         self.headers = headers
@@ -47,22 +46,27 @@ class Head:
         self.size = 0
         """Estimated bytes, with what is parsed from it, once it is remembered."""
         self.is_remembered = False
-        """Whether other caches may have the head, or its `info`, as a key: it may come again, and
-        its size is limited."""
+        """Whether what follows from it may be kept: it may come again, and its size is limited."""
+        self.user: tuple[object, Any] | None = None
+        """The user that front proxies name, after the trust under which they may."""
+        self.admitted: Any = None
+        """What the filters know about requests with this head."""
+        self.answer: Any = None
+        """What the router answered last."""
 
 
 class Heads:
     """Cache of parsed heads (LRU): a replica gets the same few thousand again and again."""
 
     def __init__(self) -> None:
-        self.cache: LRUCache[_Key, Head] = LRUCache(bounds.HEADS)
+        self.cache: LRUCache[bytes, Head] = LRUCache(bounds.HEADS)
 
     def parse(self, request: Request) -> Head:
         """Return the head of `request`, which is remembered only if `remember` is called.
 
         Raises MalformedError, and ApiError (400) for a target that exceeds a limit.
         """
-        head = self.cache.get(_key(request))
+        head = self.cache.get(_key(request.head))
         if head is None:
             path, _, query = request.target.partition("?")
             info = request_info.parse(path, query, request.method)
@@ -77,26 +81,38 @@ class Heads:
         """
         if head.is_remembered or hdrs.AUTHORIZATION in head.headers:
             return
-        key = _key(request)
-        size = head.info.size + _size(key)
+        key = _key(request.head)
+        size = head.info.size + _size(key, request)
         if size <= _MAX_HEAD:
             head.is_remembered, head.size = True, size
             self.cache.set(key, head, size=size)
 
+    def keep(self, request: Request, head: Head, answer: object, *, size: int) -> None:
+        """Keep what the router answered with a head, unless it is large; `size` is in bytes."""
+        if not head.is_remembered:
+            return
+        if head.size + size > _MAX_HEAD:
+            answer, size = None, 0
+        head.answer = answer
+        self.cache.resize(_key(request.head), head, size=head.size + size)
 
-def _key(request: Request) -> _Key:
-    raw = tuple([each for each in request.raw_headers if each[0] not in _UNIQUE_RAW])
-    return request.method, request.target, raw
+
+def _key(head: bytes) -> bytes:
+    """Return a head without the lines that differ between equal heads."""
+    for line in _UNIQUE_LINES:
+        start = head.find(line)
+        if start >= 0 and (value := _UNIQUE_VALUE.match(head, start + len(line))):
+            head = head[:start] + head[value.end() - 2 :]
+    return head
 
 
-def _size(key: _Key) -> int:
-    """Return the estimated bytes of a head, without those of its RequestInfo."""
-    _, target, raw = key
-    # Each character is kept as a byte, and as parsed: then it takes up to four bytes.
-    characters = sum(
-        3 * len(name) + (2 if value.isascii() else 5) * len(value) for name, value in raw
-    )
-    return _HEAD_SIZE + _HEADER_SIZE * len(raw) + sys.getsizeof(target) + characters
+def _size(key: bytes, request: Request) -> int:
+    """Return the estimated bytes of a head, without those of its RequestInfo.
+
+    Each character of a header is kept as a byte, and as parsed: then it takes up to four bytes.
+    """
+    characters = (2 if key.isascii() else 5) * (len(key) - len(request.target))
+    return _HEAD_SIZE + _HEADER_SIZE * len(request.headers) + len(key) + characters
 
 
 def _without_unique(headers: MultiMapping[str]) -> MultiMapping[str]:

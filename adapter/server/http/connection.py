@@ -1,13 +1,11 @@
-"""HTTP/1.1 connections: parse request heads, call the handler, write responses; with time limits.
+"""HTTP/1.1 connections: aiohttp's server, with limits on the time and bytes of each client.
 
 A request head may have 1 MiB and take 32 s, as in Go's server. Input that is not HTTP gets a bare
 400. No route has a request body, so a request with a body is the last one of its connection. The
 listener is in `server`.
 
-aiohttp's own connection class starts a task for each request, and writes head and body apart; this
-one takes 0.7 to 0.8 times its CPU time for a constant response. The parser is aiohttp's. A head
-gets a new one, because a parser keeps its last message; it gets the head alone, so nothing else of
-its state matters. `tests/adapter/server/http/test_contract.py` has what this relies on.
+aiohttp gets one complete head at a time. What is received before and behind it waits here, where it
+is counted.
 """
 
 from __future__ import annotations
@@ -18,9 +16,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
-from aiohttp import http_exceptions
-from aiohttp.http import HttpRequestParser, RawRequestMessage
-from aiohttp.streams import EMPTY_PAYLOAD
+from aiohttp import HttpVersion10, HttpVersion11, hdrs, web
 
 from adapter.background import Pace
 from adapter.server.http.limits import Deadline, MemoryBudget
@@ -47,6 +43,8 @@ ends. What is written is buffered without limit if the client does not read; so 
 until it has."""
 _UNSENT = 64 << 10
 """Bytes of a response that may be unsent while the connection counts as idle."""
+_BREAKS = b"\r\n"
+"""Before a head, they are ignored."""
 _END = b"\r\n\r\n"
 """The end of each head: the parser rejects lines that end otherwise."""
 _MAX_HEADERS = 10_000
@@ -54,9 +52,8 @@ _HEADER_SIZE = 400
 """Bytes that a parsed header takes beside its characters."""
 _LARGE = 64 << 10
 """Bytes of a head, with those of its headers, that waits for its turn, and is counted until its
-request is answered. To parse 10 000 headers takes 8 ms."""
-_VERSIONS = ((1, 0), (1, 1))
-_TOO_LARGE = "431 Request Header Fields Too Large"
+request is answered. To parse 10 000 headers takes 8 ms. The parser keeps its last head, so a large
+one is the last one of its connection."""
 
 Serve = Callable[[Request], Awaitable[bytes]]
 """Returns the response, head and body. Raises nothing but CancelledError."""
@@ -69,28 +66,19 @@ class _Phase(enum.Enum):
     SENDING = enum.auto()
 
 
-class _BodyBuffer:
-    """What the parser tells to pause while a body is not read. It gets no body, only heads."""
-
-    def pause_reading(self) -> None:
-        pass
-
-    def resume_reading(self, *, resume_parser: bool = True) -> None:
-        pass
-
-
 class Connection(asyncio.Protocol):
     """One client. `closed` is called once when the connection has ended.
 
-    One request is handled at a time, by one task per connection; what follows waits in the socket.
-    At any time one deadline applies: that of the head, of the handler, of a response that the
-    client does not read, or of the pause between two requests. `heads` has the sizes of the heads,
-    of all connections, that are not complete, or that are large and not answered. `turn` is theirs,
-    too: it lets one large head be parsed at a time. `pace` is that of all requests.
+    One request is handled at a time; what follows waits in the socket. At any time one deadline
+    applies: that of the head, of the handler, or of a response that the client does not read.
+    aiohttp limits the pause between two requests. `heads` has the sizes of the heads, of all
+    connections, that are not complete, or that are large and not answered. `turn` is theirs, too:
+    it lets one large head be parsed at a time. `pace` is that of all requests.
     """
 
     def __init__(
         self,
+        server: web.Server,
         serve: Serve,
         *,
         heads: MemoryBudget[Connection],
@@ -101,11 +89,12 @@ class Connection(asyncio.Protocol):
         write_seconds: float = WRITE_SECONDS,
         closed: Callable[[Connection], object] = lambda _: None,
     ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._http = _Http(self, server, close_seconds)
         self._serve = serve
         self._heads = heads
         self._turn = turn
         self._pace = pace
-        self._loop = asyncio.get_running_loop()
         self._head_seconds = head_seconds
         self._close_seconds = close_seconds
         self._write_seconds = write_seconds
@@ -116,20 +105,19 @@ class Connection(asyncio.Protocol):
         self._phase = _Phase.READING
         self._input = bytearray()
         """What is received and not parsed: the beginning of a head, or what came behind one."""
-        self._head: bytes | None = None
-        """The next request, until the task takes it."""
-        self._has_body = False
+        self._head = b""
+        """The present head."""
         self._last = False
         """Whether the connection ends after the present request; all other input is dropped."""
         self._request: Request | None = None
         """The request whose handler runs."""
+        self._handler: asyncio.Task[Any] | None = None
+        self._parsing: asyncio.Task[None] | None = None
+        self.identity: object = None
         self.has_certificate = False
         """Whether the client has shown a certificate of a trusted CA."""
         self.idle_since = self._loop.time()
         """When the last response was written, in the event loop's time."""
-        self._task: asyncio.Task[None] | None = None
-        self._wakeup: asyncio.Future[None] | None = None
-        """What the task waits for between two requests."""
         self._writable: asyncio.Future[None] | None = None
         """Set while the client does not read."""
         self._unsent = 0
@@ -161,32 +149,31 @@ class Connection(asyncio.Protocol):
         if transport.get_extra_info("sslcontext") is not None:
             cast(Any, transport).set_read_buffer_limits(high=RECEIVED, low=RECEIVED)
         self._deadline.set(self._head_seconds, self.close)
+        self._http.connection_made(transport)
 
-    def connection_lost(self, exc: BaseException | None) -> None:  # noqa: ARG002 - asyncio's signature
+    def connection_lost(self, exc: BaseException | None) -> None:
         """Cancel the request in progress."""
         self.transport = None
         self._lost.set()
         self._deadline.cancel()
         self._heads.release(self)
         self._input.clear()
-        if self._task is not None:
-            self._task.cancel()
-        self._task = self._wakeup = None  # cancelled, they refer to frames that refer to this
+        self._http.connection_lost(exc)
+        self._http.connection = None  # so that both are freed at once
         self._closed(self)
 
     def data_received(self, data: bytes) -> None:
-        """Parse `data`, or keep it until the request in progress is answered."""
-        if self.transport is None or self._last:
+        """Let aiohttp parse the next head, or keep it until the request in progress is answered."""
+        if self._last or self.transport is None:
             return
-        self._input += data
-        if self._phase is _Phase.READING:
-            self._read(len(data))
-        else:
+        if self._phase is not _Phase.READING:
+            self._input += data
             self.transport.pause_reading()
-
-    def eof_received(self) -> bool:
-        """Close the connection."""
-        return False
+        elif not self._input and data.find(_END) + 4 == len(data) and data[0] not in _BREAKS:
+            self._parse(data)  # one head, as nearly always
+        else:
+            self._input += data
+            self._read(len(data))
 
     def pause_writing(self) -> None:
         """Start the time limit of a response that the client does not read."""
@@ -194,7 +181,7 @@ class Connection(asyncio.Protocol):
         self._limit_writing()
 
     def resume_writing(self) -> None:
-        """Let the task write the next piece: most of the last one is sent."""
+        """Let the handler write the next piece: most of the last one is sent."""
         if self._writable is not None:
             if not self._writable.done():
                 self._writable.set_result(None)
@@ -203,28 +190,36 @@ class Connection(asyncio.Protocol):
     # Input
 
     def _read(self, new: int) -> None:
-        """Parse the next head if it is complete, and let the task answer it.
+        """Let aiohttp parse the next head if it is complete.
 
         The last `new` bytes of the input have not been searched for the end of the head.
         """
-        if self._input.startswith((b"\r", b"\n")):
-            self._input = self._input.lstrip(b"\r\n")  # as the parser does
+        if self._input[0] in _BREAKS:
+            self._input = self._input.lstrip(_BREAKS)  # as the parser does
         end = self._input.find(_END, max(0, len(self._input) - new - len(_END)))
         size = len(self._input) if end < 0 else end + len(_END)
         if size > HEAD_BYTES:
-            self._reject(http_exceptions.LineTooLong(b"", HEAD_BYTES))
+            self._reject("431 Request Header Fields Too Large", "it is longer than 1 MiB")
         elif end < 0:
             self._count_partial(size)
         else:
-            self._head = bytes(self._input[:size])
+            head = bytes(self._input[:size])
             del self._input[:size]
-            size += _HEADER_SIZE * self._head.count(b"\n")
-            self._heads.set(self, size if size > _LARGE else 0)
-            self._phase = _Phase.HANDLING
-            if self._task is None:
-                self._task = self._loop.create_task(self._run())
-            elif self._wakeup is not None and not self._wakeup.done():
-                self._wakeup.set_result(None)
+            self._parse(head)
+
+    def _parse(self, head: bytes) -> None:
+        """Let aiohttp parse a head; a large one when it is its turn."""
+        self._phase = _Phase.HANDLING
+        self._deadline.set(DEFAULT_TIMEOUT, self._time_out)
+        size = len(head) + _HEADER_SIZE * head.count(b"\n")
+        if size <= _LARGE:
+            self._heads.release(self)
+            self._head = head
+            self._http.data_received(head)
+        else:
+            self._last = True
+            self._heads.set(self, size)
+            self._parsing = self._loop.create_task(self._parse_large(head))
 
     def _count_partial(self, size: int) -> None:
         """Start the time limit of a head with its first bytes, and count them."""
@@ -232,104 +227,68 @@ class Connection(asyncio.Protocol):
             self._deadline.set(self._head_seconds, self.close)
         self._heads.set(self, size)
 
-    async def _parse(self, head: bytes) -> RawRequestMessage | None:
-        """Parse a head; a large one when it is its turn. Return None if it is rejected."""
-        if not self._heads.size(self):
-            return self._parse_now(head)
+    async def _parse_large(self, head: bytes) -> None:
+        """Parse a head when it is its turn."""
         async with self._turn:
-            message = self._parse_now(head)
+            self._head = head
+            self._http.data_received(head)
             await asyncio.sleep(0)  # other connections come before its handler and the next head
-            return message
 
-    def _parse_now(self, head: bytes) -> RawRequestMessage | None:
-        parser = HttpRequestParser(
-            _BodyBuffer(),  # type: ignore[arg-type]  # all that it uses
-            self._loop,
-            _PIECE,
-            max_line_size=HEAD_BYTES,
-            max_field_size=HEAD_BYTES,
-            max_headers=_MAX_HEADERS,
-            auto_decompress=False,
-        )
-        try:
-            messages, _, _ = parser.feed_data(head)
-        except http_exceptions.HttpProcessingError as error:
-            self._reject(error)
-            return None
-        if len(messages) != 1 or messages[0][0].version not in _VERSIONS:
-            self._reject(http_exceptions.BadStatusLine("version"))
-            return None
-        ((message, body),) = messages
-        self._has_body = body is not EMPTY_PAYLOAD
-        self._last = (
-            self._last
-            or self._has_body
-            or message.should_close
-            or message.upgrade
-            or message.method == "CONNECT"
-            or message.version != _VERSIONS[-1]
-        )
-        if self._last:
-            self._input.clear()
-        return message
-
-    def _reject(self, error: Exception) -> None:
-        """Send a bare 4xx for a request that cannot be parsed, and close."""
-        if isinstance(error, http_exceptions.LineTooLong):
-            status, reason = _TOO_LARGE, "the request head is longer than 1 MiB"
-        else:
-            status, reason = "400 Bad Request", type(error).__name__
-        log.warning("rejected request from %s: %s (%s)", self.address(), status, reason)
-        self._heads.release(self)
+    def _reject(self, status: str, reason: str) -> None:
+        """Send a bare 4xx for a head that cannot be parsed, and close."""
+        self._note_rejected(status, reason)
         if self.transport is not None:
             self.transport.write(_bare(status))
         self.close()
 
+    def rejected(self, reason: str) -> web.StreamResponse:
+        """Return a bare 400, the last response, for a head that cannot be parsed."""
+        self._note_rejected("400 Bad Request", reason)
+        return _Response(self, _bare("400 Bad Request"))
+
+    def _note_rejected(self, status: str, reason: str) -> None:
+        log.warning("rejected request from %s: %s (%s)", self.address(), status, reason)
+        self._heads.release(self)
+        self._last = True
+
     # Requests
 
-    async def _run(self) -> None:
-        """Answer requests until the connection ends."""
-        try:
-            while True:
-                if self._head is None:
-                    self._wakeup = self._loop.create_future()
-                    await self._wakeup
-                await self._pace.next()
-                assert self._head is not None
-                head, self._head = self._head, None
-                message = await self._parse(head)
-                del head
-                if message is None:
-                    return
-                response = await self._answer(Request(message, self))
-                del message
-                self._heads.release(self)
-                await self._write(response)
-                del response
-                if self._last or self.transport is None or self.transport.is_closing():
-                    return
-                if self._read_next(self.transport):
-                    await asyncio.sleep(0)  # other connections come before the next request
-        finally:
-            self._finish()
-
-    async def _answer(self, request: Request) -> bytes:
-        self._request = request
-        request.set_timeout(DEFAULT_TIMEOUT)
+    async def answer(self, received: web.BaseRequest) -> web.StreamResponse:
+        """Return the response to a request."""
+        if not self._pace.take():
+            await self._pace.wait()
+        if received.version is not HttpVersion11 and received.version != HttpVersion10:
+            return self.rejected("version")
+        if (
+            self._last
+            or not received.keep_alive
+            or received.version is not HttpVersion11
+            or received.body_exists
+            or received.method == hdrs.METH_CONNECT
+            or hdrs.UPGRADE in received.headers
+        ):
+            self._last = True
+            self._input.clear()
+        self._request = request = Request(received, self._head, self, self._deadline.when)
+        self._handler = asyncio.current_task()
         try:
             response = await self._serve(request)
+            self._last = self._last or request.is_last
         except Exception:
             log.exception("the handler of a request raised an exception")
             response = _bare("500 Internal Server Error")
             self._last = True
-        else:
-            self._last = self._last or request.is_last
-            if self._last:
-                response = response.replace(b"\r\n", b"\r\nConnection: close\r\n", 1)
-        self._request, self._phase = None, _Phase.SENDING
-        return response
+        finally:
+            self._request = self._handler = None
+        if self._last:
+            response = response.replace(b"\r\n", b"\r\nConnection: close\r\n", 1)
+        self._heads.release(self)
+        return _Response(self, response)
 
-    async def _write(self, response: bytes) -> None:
+    async def write(self, response: bytes) -> None:
+        """Write a response, and wait for the next request."""
+        self._phase, self._head = _Phase.SENDING, b""
+        self._deadline.forget()
         for start in range(0, len(response), _PIECE):
             if self.transport is None or self.transport.is_closing():
                 return
@@ -338,33 +297,23 @@ class Connection(asyncio.Protocol):
             if self._writable is not None:
                 self._limit_writing()
                 await self._writable
+                self._deadline.forget()
+        self._read_next()
 
-    def _read_next(self, transport: asyncio.Transport) -> bool:
-        """Wait for the next request; return whether the client has sent it already."""
+    def _read_next(self) -> None:
         self._phase = _Phase.READING
         self.idle_since = self._loop.time()
-        self._deadline.set(KEEPALIVE, self.close)
-        if self._input:
+        if self._input and not self._last:
             self._read(len(self._input))
-        has_next = self._head is not None
-        if not has_next and not transport.is_reading():
-            transport.resume_reading()
-        return has_next
-
-    def _finish(self) -> None:
-        """Close the connection, but not while the client still sends a body.
-
-        It might discard the response otherwise.
-        """
-        self._phase, self._last = _Phase.READING, True
-        if self.transport is None:
+        if self._phase is not _Phase.READING or self.transport is None:
             return
-        if not self._has_body:
-            self.close()
-            return
-        if not self.transport.is_reading():
+        if not self.transport.is_reading() and not self.transport.is_closing():
             self.transport.resume_reading()
-        self._deadline.set(self._close_seconds, self.close)
+
+    @property
+    def is_last(self) -> bool:
+        """Whether the connection ends after the response."""
+        return self._last
 
     # Limits and the end
 
@@ -377,10 +326,12 @@ class Connection(asyncio.Protocol):
         return self._deadline.when
 
     def _time_out(self) -> None:
-        if self._request is not None and self._task is not None:
-            self._request.timed_out = True
-            self._task.cancel()
-            self._deadline.set(self._close_seconds, self.abort)
+        if self._request is None or self._handler is None:
+            self.abort()
+            return
+        self._request.timed_out = True
+        self._handler.cancel()
+        self._deadline.set(self._close_seconds, self.abort)
 
     def _limit_writing(self) -> None:
         if self.transport is not None:
@@ -401,8 +352,7 @@ class Connection(asyncio.Protocol):
         """Close the connection once what is written has been sent."""
         self._last = True
         self._input.clear()
-        if self.transport is not None and not self.transport.is_closing():
-            self.transport.close()  # only once: later, asyncio's abort() does nothing
+        self._http.force_close()
 
     def abort(self) -> None:
         """Close the connection without waiting until the client closes its side of TLS."""
@@ -424,6 +374,69 @@ class Connection(asyncio.Protocol):
                 await self._lost.wait()
         except TimeoutError:
             self.abort()
+
+
+class _Http(web.RequestHandler):
+    """aiohttp's side of a connection: the parser, and a task for each request."""
+
+    def __init__(self, connection: Connection, server: web.Server, lingering_time: float) -> None:
+        super().__init__(
+            server,
+            loop=asyncio.get_running_loop(),
+            keepalive_timeout=KEEPALIVE,
+            lingering_time=lingering_time,
+            access_log=cast(Any, None),
+            max_line_size=HEAD_BYTES,
+            max_field_size=HEAD_BYTES,
+            max_headers=_MAX_HEADERS,
+            auto_decompress=False,
+        )
+        self.connection: Connection | None = connection
+        """None after the end of the connection, when aiohttp calls nothing any more."""
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,  # noqa: ARG002 - aiohttp's signature
+        status: int = 500,  # noqa: ARG002
+        exc: BaseException | None = None,
+        message: str | None = None,  # noqa: ARG002
+    ) -> web.StreamResponse:
+        """Return the response to a head that cannot be parsed."""
+        assert self.connection is not None
+        return self.connection.rejected(type(exc).__name__)
+
+
+def new_server() -> web.Server:
+    """Return what the connections of a listener share."""
+    return web.Server(_answer, handler_cancellation=True)
+
+
+def _answer(request: web.BaseRequest) -> Awaitable[web.StreamResponse]:
+    connection = cast(_Http, request.protocol).connection
+    assert connection is not None
+    return connection.answer(request)
+
+
+class _Response(web.StreamResponse):
+    """Response whose bytes are complete."""
+
+    def __init__(self, connection: Connection, data: bytes) -> None:
+        super().__init__()
+        self._connection = connection
+        self._data = data
+
+    async def prepare(self, request: web.BaseRequest) -> None:
+        """Do nothing: the head is complete."""
+
+    async def write_eof(self, data: bytes = b"") -> None:  # noqa: ARG002 - aiohttp's signature
+        """Write the response."""
+        response, self._data = self._data, b""  # aiohttp keeps this object until the next request
+        await self._connection.write(response)
+
+    @property
+    def keep_alive(self) -> bool:
+        """Whether the connection goes on after the response."""
+        return not self._connection.is_last
 
 
 def _bare(status: str) -> bytes:

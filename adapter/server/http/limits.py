@@ -39,8 +39,12 @@ class Deadline:
             self._timer.cancel()
         self._start()
 
+    def forget(self) -> None:
+        """Call nothing until another deadline is set."""
+        self._call = None
+
     def cancel(self) -> None:
-        """Call nothing."""
+        """Call nothing, and end the timer."""
         self._call = None
         if self._timer is not None:
             self._timer.cancel()

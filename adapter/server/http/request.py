@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Hashable
 from typing import Protocol
 
-from aiohttp.http import RawRequestMessage
+from aiohttp import web
 from multidict import MultiMapping
 
 
@@ -17,6 +16,9 @@ class ClientConnection(Hashable, Protocol):
     @property
     def transport(self) -> asyncio.Transport | None:
         """The transport; None after the end of the connection."""
+
+    identity: object
+    """What authentication knows about the client; None before the first request."""
 
     def set_timeout(self, seconds: float) -> float:
         """Cancel the request in progress, and mark it as timed out, in `seconds`.
@@ -31,25 +33,28 @@ class Request:
     __slots__ = (
         "client",
         "deadline",
+        "head",
         "headers",
         "is_last",
         "method",
-        "raw_headers",
         "target",
         "timed_out",
     )
 
-    def __init__(self, message: RawRequestMessage, client: ClientConnection) -> None:
-        self.method: str = message.method
-        self.target: str = message.path
+    def __init__(
+        self, received: web.BaseRequest, head: bytes, client: ClientConnection, deadline: float
+    ) -> None:
+        self.head = head
+        """As it was sent. Equal heads mean the same."""
+        self.method: str = received.method
+        self.target: str = received.raw_path
         """As it was sent; bytes that are not UTF-8 are lone surrogates."""
-        self.headers: MultiMapping[str] = message.headers
-        self.raw_headers: tuple[tuple[bytes, bytes], ...] = message.raw_headers
+        self.headers: MultiMapping[str] = received.headers
         self.client = client
         self.is_last = False
         """Whether the handler wants the connection to end after the response."""
-        self.deadline = math.inf
-        """When the request times out, in the event loop's time; the connection sets it first."""
+        self.deadline = deadline
+        """When the request times out, in the event loop's time."""
         self.timed_out = False
 
     @property

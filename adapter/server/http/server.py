@@ -26,6 +26,7 @@ from adapter.server.http.connection import (
     WRITE_SECONDS,
     Connection,
     Serve,
+    new_server,
 )
 from adapter.server.http.limits import MemoryBudget, return_freed_buffers
 
@@ -85,6 +86,7 @@ class Listener:
         self._listener: socket.socket | None = None
         self._new_connection = functools.partial(
             Connection,
+            new_server(),
             serve,
             heads=MemoryBudget(max_heads, self._give_up),
             turn=asyncio.Lock(),

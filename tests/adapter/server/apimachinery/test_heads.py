@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import tracemalloc
+from unittest import mock
 
 import pytest
 from aiohttp.base_protocol import BaseProtocol
@@ -19,26 +20,25 @@ HEADERS = (("Host", "adapter"), ("X-Remote-User", "jane"))
 
 
 @dataclasses.dataclass
-class Message:
-    """What aiohttp's parser returns."""
+class Received:
+    """A request as aiohttp parsed it."""
 
-    path: str
+    raw_path: str
     pairs: tuple[tuple[str, str], ...]
     method: str = "GET"
-    should_close: bool = False
-    version: tuple[int, int] = (1, 1)
 
     @property
     def headers(self):
         return CIMultiDict(self.pairs)
 
     @property
-    def raw_headers(self):
-        return tuple((name.encode(), value.encode()) for name, value in self.pairs)
+    def head(self):
+        lines = (f"{name}: {value}\r\n" for name, value in self.pairs)
+        return f"{self.method} {self.raw_path} HTTP/1.1\r\n{''.join(lines)}\r\n".encode()
 
 
-def parse_message(raw):
-    """Return the message of a request as aiohttp's parser builds it."""
+def parse_head(raw):
+    """Return a request as aiohttp parses it."""
     loop = asyncio.new_event_loop()
     try:
         parser = HttpRequestParser(
@@ -47,11 +47,16 @@ def parse_message(raw):
         [(message, _)], _, _ = parser.feed_data(raw)
     finally:
         loop.close()
-    return message
+    return Request(
+        mock.Mock(method="GET", raw_path=message.path, headers=message.headers), raw, None, 0.0
+    )
 
 
-def parse_and_remember(heads, message):
-    request = Request(message, None)
+def request_of(received):
+    return Request(received, received.head, None, 0.0)
+
+
+def parse_and_remember(heads, request):
     head = heads.parse(request)
     heads.remember(request, head)
     return head
@@ -60,7 +65,7 @@ def parse_and_remember(heads, message):
 @pytest.fixture
 def parse():
     heads = Heads()
-    return lambda *args, **kwargs: parse_and_remember(heads, Message(*args, **kwargs))
+    return lambda *args: parse_and_remember(heads, request_of(Received(*args)))
 
 
 @pytest.mark.parametrize("name", ["Audit-Id", "Traceparent"])
@@ -82,15 +87,15 @@ def test_a_head_has_no_headers_that_differ_between_equal_heads(parse, name):
 @pytest.mark.parametrize(
     "other",
     [
-        Message("/api", HEADERS),
-        Message("/apis", HEADERS, method="POST"),
-        Message("/apis", (HEADERS[0], ("X-Remote-User", "root"))),
-        Message("/apis", (*HEADERS, ("X-Remote-Group", "system:masters"))),
-        Message("/apis", (*HEADERS, ("audit-id", "x"))),
+        Received("/api", HEADERS),
+        Received("/apis", HEADERS, method="POST"),
+        Received("/apis", (HEADERS[0], ("X-Remote-User", "root"))),
+        Received("/apis", (*HEADERS, ("X-Remote-Group", "system:masters"))),
+        Received("/apis", (*HEADERS, ("audit-id", "x"))),
     ],
 )
 def test_heads_that_differ_are_different_objects(parse, other):
-    assert parse("/apis", HEADERS) is not parse(other.path, other.pairs, other.method)
+    assert parse("/apis", HEADERS) is not parse(other.raw_path, other.pairs, other.method)
 
 
 @pytest.mark.parametrize(
@@ -108,21 +113,21 @@ def test_tokens_and_large_heads_are_not_kept(parse, headers):
 @pytest.mark.parametrize(
     "message",
     [
-        Message("/apis", (("ab", ""),) * 200),
-        Message("/apis?" + "&".join(f"{number}" for number in range(100)), HEADERS),
-        Message("/apis?labelSelector=" + ",".join("a" for _ in range(100)), HEADERS),
-        Message("/apis/" + "/".join("a" for _ in range(200)), HEADERS),
+        Received("/apis", (("ab", ""),) * 200),
+        Received("/apis?" + "&".join(f"{number}" for number in range(100)), HEADERS),
+        Received("/apis?labelSelector=" + ",".join("a" for _ in range(100)), HEADERS),
+        Received("/apis/" + "/".join("a" for _ in range(200)), HEADERS),
     ],
     ids=["headers", "parameters", "requirements", "segments"],
 )
 def test_a_head_of_many_parts_is_not_kept(message):
-    assert not parse_and_remember(Heads(), message).is_remembered
+    assert not parse_and_remember(Heads(), request_of(message)).is_remembered
 
 
 def test_a_head_is_kept_only_when_its_request_is_authorized():
     heads = Heads()
 
-    one, other = (heads.parse(Request(Message("/apis", HEADERS), None)) for _ in range(2))
+    one, other = (heads.parse(request_of(Received("/apis", HEADERS))) for _ in range(2))
 
     assert one is not other
     assert not one.is_remembered
@@ -172,7 +177,7 @@ LARGE = {
 @pytest.mark.parametrize(("target", "headers"), LARGE.values(), ids=LARGE)
 def test_a_remembered_head_takes_no_more_memory_than_is_counted(target, headers):
     raw = f"GET {target} HTTP/1.1\r\nHost: a\r\n{headers}\r\n".encode()
-    parse_and_remember(Heads(), parse_message(raw))  # fills the caches of the libraries
+    parse_and_remember(Heads(), parse_head(raw))  # fills the caches of the libraries
     heads = Heads()
     count = 20
 
@@ -180,7 +185,7 @@ def test_a_remembered_head_takes_no_more_memory_than_is_counted(target, headers)
     try:
         before = tracemalloc.get_traced_memory()[0]
         for number in range(count):
-            head = parse_and_remember(heads, parse_message(raw.replace(b" a\r", b" %d\r" % number)))
+            head = parse_and_remember(heads, parse_head(raw.replace(b" a\r", b" %d\r" % number)))
             for info in (head.info, head.info.without_namespace):
                 _ = info.labels, info.metric_labels, info.below_version
         taken = tracemalloc.get_traced_memory()[0] - before
@@ -194,11 +199,11 @@ def test_a_remembered_head_takes_no_more_memory_than_is_counted(target, headers)
 @pytest.mark.slow
 def test_the_least_recently_used_heads_are_forgotten():
     heads = Heads()
-    first = parse_and_remember(heads, Message("/0", HEADERS))
+    first = parse_and_remember(heads, request_of(Received("/0", HEADERS)))
     for number in range(1, 20_000):
-        parse_and_remember(heads, Message(f"/{number}", HEADERS))
+        parse_and_remember(heads, request_of(Received(f"/{number}", HEADERS)))
 
-    assert parse_and_remember(heads, Message("/0", HEADERS)) is not first
+    assert parse_and_remember(heads, request_of(Received("/0", HEADERS))) is not first
     assert heads.cache.misses == 20_001
 
 
