@@ -6,12 +6,8 @@
 from __future__ import annotations
 
 HEADS = 80 << 20
-"""Bytes. Method, URL and headers, without `Audit-Id` and `Traceparent` → parsed head, forever.
-6 000 heads of an HPA controller fit in."""
-USERS = 80 << 20
-"""Bytes. Head → user that the front proxy names, until the trusted CAs change."""
-ATTRIBUTES = 80 << 20
-"""Bytes. Head and user → what is authorized, forever."""
+"""Bytes. Method, URL and headers, without `Audit-Id` and `Traceparent` → parsed head, with its user
+and what is authorized, forever. 6 000 heads of an HPA controller fit in."""
 TOKENS = 4096
 """Digest of a token → user, for `--authentication-token-webhook-cache-ttl`."""
 DECISIONS = 8 << 20

@@ -167,11 +167,7 @@ async def _guard(host: Host, api: Kube, live: tls.ReloadingContext) -> Guard:
         meter=meter,
     )
     guard = Guard(authenticator, authorizer)
-    host.lookups.add("peers", guard.peers.cache)
-    host.lookups.add("identities", authenticator.identities)
-    host.lookups.add("users", authenticator.users)
     host.lookups.add("tokens", token_reviews.results.entries)
-    host.lookups.add("attributes", guard.attributes)
     host.lookups.add("decisions", authorizer.decisions.entries)
     return guard
 

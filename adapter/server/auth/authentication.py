@@ -9,18 +9,16 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
 from prometheus_client import CollectorRegistry
 
-from adapter import bounds, errors, telemetry
-from adapter.cache import LRUCache, WeakCache
+from adapter import errors, telemetry
 from adapter.server.apimachinery.heads import Head
 from adapter.server.auth import request_headers, tokens
-from adapter.server.auth.peer import Peer, certificate_user, common_name
-from adapter.server.auth.trust import RequestHeaderConfig, Trust
+from adapter.server.auth.peer import Peer, PeerIdentity, certificate_user, common_name
+from adapter.server.auth.trust import Trust
 from adapter.server.auth.user import ANONYMOUS, User
 from certs.bundle import CertificateError
 from certs.chain import ClientCAs, Verified
@@ -29,17 +27,6 @@ log = logging.getLogger(__name__)
 
 _TTL = 10.0
 """Maximum seconds to cache an identity: a certificate that is not yet valid may become valid."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PeerIdentity:
-    """Result of verifying the certificates of a connection."""
-
-    is_front_proxy: bool
-    user: User | None
-    failures: tuple[str, ...]
-    expires: float
-    """Unix time until which the result may be cached: no certificate used has expired by then."""
 
 
 class TrustVerifier:
@@ -73,7 +60,11 @@ class TrustVerifier:
         except (CertificateError, errors.Unauthenticated) as error:
             failures.append(f"as client: {error}")
         return PeerIdentity(
-            is_front_proxy=is_front_proxy, user=user, failures=tuple(failures), expires=expires
+            trust=self.trust,
+            is_front_proxy=is_front_proxy,
+            user=user,
+            failures=tuple(failures),
+            expires=expires,
         )
 
     def _check_allowed_name(self, verified: Verified) -> None:
@@ -98,12 +89,19 @@ class Authenticator:
         self._meter = meter or telemetry.AuthMetrics(CollectorRegistry())
         self._clock = clock
         self._verifier = TrustVerifier(trust())
-        self.identities: WeakCache[Hashable, PeerIdentity] = WeakCache()
-        """By open connection, under the current `Trust`."""
-        self.users: LRUCache[Head, User] = LRUCache(bounds.USERS)
-        """Users that front proxies name, under the current `Trust`."""
 
-    async def authenticate(self, peer: Peer | None, head: Head) -> User:
+    def known(self, peer: Peer, head: Head) -> User | None:
+        """Return the user that the front proxy names, if that is known already."""
+        identity, named = peer.identity, head.user
+        if identity is None or named is None or not identity.is_front_proxy:
+            return None
+        trust = self._trust()
+        if identity.trust is not trust or named[0] is not trust:
+            return None
+        user: User = named[1]
+        return user if self._clock() < identity.expires else None
+
+    async def authenticate(self, peer: Peer, head: Head) -> User:
         """Return the user of a request. Raises ApiError (401) if all its credentials are rejected.
 
         https://github.com/kubernetes/apiserver/blob/master/pkg/authentication/authenticatorfactory/delegating.go
@@ -113,16 +111,19 @@ class Authenticator:
         except errors.ApiError:
             self._meter.unauthenticated()
             raise
-        self._meter.authenticated(user.name)
+        self.count(user)
         return user
 
-    async def _authenticate(self, peer: Peer | None, head: Head) -> User:
+    def count(self, user: User) -> None:
+        """Count an authenticated request."""
+        self._meter.authenticated(user.name)
+
+    async def _authenticate(self, peer: Peer, head: Head) -> User:
         failures: tuple[str, ...] = ()
-        if peer is not None:
-            verifier = self._current_verifier()
-            identity = self._identify(peer, verifier)
+        if peer.chain:
+            identity = self._identify(peer)
             if identity.is_front_proxy:
-                user = self._front_proxy_user(head, verifier.trust.headers)
+                user = self._front_proxy_user(head, identity.trust)
                 if user is not None:
                     return user
             if identity.user is not None:
@@ -138,28 +139,22 @@ class Authenticator:
             raise errors.ApiError(401, "Unauthorized", reason="Unauthorized")
         return ANONYMOUS
 
-    def _current_verifier(self) -> TrustVerifier:
-        trust = self._trust()
-        if trust is not self._verifier.trust:
-            self._verifier = TrustVerifier(trust)
-            self.identities.clear()
-            self.users.clear()
-        return self._verifier
-
-    def _identify(self, peer: Peer, verifier: TrustVerifier) -> PeerIdentity:
+    def _identify(self, peer: Peer) -> PeerIdentity:
         """Return the identity of `peer`, from the cache if it has not expired."""
-        now = self._clock()
-        identity = self.identities.get(peer.connection)
-        if identity is None or now >= identity.expires:
-            identity = verifier.identify(peer.chain, now)
-            self.identities.set(peer.connection, identity)
+        trust, now, identity = self._trust(), self._clock(), peer.identity
+        if identity is None or identity.trust is not trust or now >= identity.expires:
+            if trust is not self._verifier.trust:
+                self._verifier = TrustVerifier(trust)
+            peer.identity = identity = self._verifier.identify(peer.chain, now)
         return identity
 
-    def _front_proxy_user(self, head: Head, config: RequestHeaderConfig) -> User | None:
+    def _front_proxy_user(self, head: Head, trust: Trust) -> User | None:
         """Return the user that the request headers name; None without a user name."""
-        user = self.users.get(head)
-        if user is None:
-            user = request_headers.front_proxy_user(head.headers, config)
-            if user is not None and head.is_remembered:
-                self.users.set(head, user, size=head.size)
+        user: User | None
+        if head.user is not None and head.user[0] is trust:
+            user = head.user[1]
+            return user
+        user = request_headers.front_proxy_user(head.headers, trust.headers)
+        if user is not None:
+            head.user = trust, user
         return user

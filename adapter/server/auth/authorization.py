@@ -114,11 +114,15 @@ class Authorizer:
         except errors.BackendError as error:
             self._meter.authorized("error")
             raise _internal_error(target, REVIEW_FAILED) from error
-        self._meter.authorized(decision.result)
+        self.count(decision)
         if decision.error:
             raise _internal_error(target, decision.error)
         if not decision.allowed:
             raise forbidden(attributes, decision.reason)
+
+    def count(self, decision: AccessDecision) -> None:
+        """Count a request by the decision on it."""
+        self._meter.authorized(decision.result)
 
     async def review(self, attributes: Attributes) -> AccessDecision:
         """Return the decision on `attributes`.

@@ -12,8 +12,7 @@ import contextlib
 import logging
 from dataclasses import dataclass
 
-from adapter import bounds, errors
-from adapter.cache import LRUCache
+from adapter import errors
 from adapter.server.apimachinery.heads import Head
 from adapter.server.apimachinery.request_info import RequestInfo
 from adapter.server.auth import request_headers
@@ -22,7 +21,7 @@ from adapter.server.auth.authentication import Authenticator
 from adapter.server.auth.authorization import MASTERS, Authorizer
 from adapter.server.auth.impersonation import impersonate
 from adapter.server.auth.in_flight import MaxInFlight
-from adapter.server.auth.peer import Peers
+from adapter.server.auth.peer import peer_of
 from adapter.server.auth.user import Caller, User
 from adapter.server.http.request import Request
 
@@ -54,38 +53,43 @@ class Guard:
         self._authorizer = authorizer
         self._read_only = MaxInFlight(max_read_only)
         self._mutating = MaxInFlight(max_mutating)
-        self.peers = Peers()
-        self.attributes: LRUCache[Head, tuple[RequestInfo, Attributes]] = LRUCache(
-            bounds.ATTRIBUTES
-        )
-        """Attributes of requests without impersonation."""
         self._reviews: dict[Attributes, asyncio.Task[bool]] = {}
         """Those for which no request waits."""
 
     async def __call__(self, request: Request, head: Head, info: RequestInfo) -> Caller:
         """Return the caller of a request, whose meaning is `info`. Raises ApiError."""
-        peer = self.peers.get(request.client)
+        peer = peer_of(request.client)
+        user = self._authenticator.known(peer, head)
+        if user is not None and (known := self._known(head, user, info)) is not None:
+            return known
         user = await self._authenticator.authenticate(peer, head)
-        attributes = await self._authorizer_attributes(head, user, info)
+        attributes = await self._attributes(head, user, info)
         await self._authorizer.authorize(attributes, target=request.target)
-        return _AuthorizedCaller(self, attributes.user, self._in_flight(attributes))
+        caller = _AuthorizedCaller(self, attributes.user, self._in_flight(attributes))
+        of_proxy = head.user is not None and attributes.user is user is head.user[1]
+        if of_proxy and MASTERS not in user.groups:  # their slot depends on the others
+            head.admitted = _Admitted(info, attributes, caller)
+        return caller
 
-    async def _authorizer_attributes(self, head: Head, user: User, info: RequestInfo) -> Attributes:
+    def _known(self, head: Head, user: User, info: RequestInfo) -> Caller | None:
+        """Return the caller if the request is known to be allowed, and count it."""
+        admitted: _Admitted | None = head.admitted
+        if admitted is None or admitted.info is not info or admitted.attributes.user is not user:
+            return None
+        decision = self._authorizer.known(admitted.attributes)
+        if decision is None or not decision.allowed:
+            return None
+        self._authenticator.count(user)
+        self._authorizer.count(decision)
+        return admitted.caller
+
+    async def _attributes(self, head: Head, user: User, info: RequestInfo) -> Attributes:
         """Return the attributes of the request, by the user that `user` impersonates, if any."""
-        cached = self.attributes.get(head)
-        if cached is not None and cached[0] is info:
-            known = cached[1].user
-            if known is user or known == user:
-                return cached[1]
         requested = request_headers.impersonation(head.headers)
         if requested is not None:
             requester, user = user, await impersonate(requested, user, self._authorizer.review)
             log.debug("%r impersonates %r", requester.name, user.name)
-            return authorizer_attributes(user, info)
-        attributes = authorizer_attributes(user, info)
-        if head.is_remembered:
-            self.attributes.set(head, (info, attributes), size=head.size)
-        return attributes
+        return authorizer_attributes(user, info)
 
     def is_known_to_be_allowed(self, attributes: Attributes) -> bool:
         """Return whether a request is allowed; False, and start a review, if that is not known."""
@@ -120,6 +124,15 @@ class Guard:
         if not limit.free and MASTERS in attributes.user.groups:
             return contextlib.nullcontext()
         return limit
+
+
+@dataclass(frozen=True, slots=True)
+class _Admitted:
+    """A request of a user that a front proxy named, once it was authorized."""
+
+    info: RequestInfo
+    attributes: Attributes
+    caller: Caller
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,6 @@ import _ssl
 import asyncio
 import hashlib
 import warnings
-from collections.abc import Hashable
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -18,47 +17,51 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 
 from adapter import errors
-from adapter.cache import WeakCache
+from adapter.server.auth.trust import Trust
 from adapter.server.auth.user import User, with_authenticated_group
 from adapter.server.http.request import ClientConnection
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PeerIdentity:
+    """Result of verifying the certificates of a connection."""
+
+    trust: Trust
+    """What they were verified against."""
+    is_front_proxy: bool
+    user: User | None
+    failures: tuple[str, ...]
+    expires: float
+    """Unix time until which the result may be cached: no certificate used has expired by then."""
+
+
+@dataclass(slots=True)
 class Peer:
-    """Client of a TLS connection, with the certificates of its handshake."""
+    """Client of a connection, with the certificates of its handshake."""
 
-    chain: tuple[bytes, ...]
-    """Certificates in DER, the client's own first; never empty, not verified yet."""
-    connection: Hashable
-    """Key for all requests of one connection: hashable and weakly referenceable."""
-
-
-class Peers:
-    """Cache of the clients of open connections: to read one takes 10 µs."""
-
-    def __init__(self) -> None:
-        self.cache: WeakCache[ClientConnection, tuple[Peer | None]] = WeakCache()
-
-    def get(self, client: ClientConnection) -> Peer | None:
-        """Return the peer of a connection; None without TLS or without a client certificate."""
-        cached = self.cache.get(client)
-        if cached is None:
-            cached = (read_peer(client.transport),)
-            self.cache.set(client, cached)
-        return cached[0]
+    chain: tuple[bytes, ...] = ()
+    """Certificates in DER, the client's own first, not verified yet; empty without TLS or if the
+    client sent none."""
+    identity: PeerIdentity | None = None
+    """Cached by `authentication`."""
 
 
-def read_peer(transport: asyncio.BaseTransport | None) -> Peer | None:
-    """Return the client of `transport`; None without TLS or without a client certificate."""
+def peer_of(client: ClientConnection) -> Peer:
+    """Return the peer of a connection, which is read once: that takes 10 µs."""
+    peer = client.identity
+    if not isinstance(peer, Peer):
+        peer = client.identity = Peer(read_chain(client.transport))
+    return peer
+
+
+def read_chain(transport: asyncio.BaseTransport | None) -> tuple[bytes, ...]:
+    """Return the certificates of a client; none without TLS or without a client certificate."""
     tls = None if transport is None else transport.get_extra_info("ssl_object")
     # get_unverified_chain() returns [None] if the client sent no certificate.
     if tls is None or not tls.getpeercert(binary_form=True):
-        return None
+        return ()
     chain = tls._sslobj.get_unverified_chain()  # noqa: SLF001 - public from Python 3.13 on
-    return Peer(
-        chain=tuple(certificate.public_bytes(_ssl.ENCODING_DER) for certificate in chain),
-        connection=tls,
-    )
+    return tuple(certificate.public_bytes(_ssl.ENCODING_DER) for certificate in chain)
 
 
 _UID = x509.ObjectIdentifier("1.3.6.1.4.1.57683.2")

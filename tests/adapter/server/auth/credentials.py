@@ -20,10 +20,6 @@ TOM = User(name="tom", groups=("system:authenticated",))
 GOOD, BAD = {"Authorization": "Bearer good"}, {"Authorization": "Bearer bad"}
 
 
-class Connection:
-    """Hashable, weakly referenceable key of one TLS connection."""
-
-
 class FakeTokenReviews:
     """Authenticates the token `good` as the user tom."""
 

@@ -39,7 +39,6 @@ from tests.adapter.server.auth.credentials import (
     GOOD,
     HEADERS,
     TOM,
-    Connection,
     FakeTokenReviews,
 )
 from tests.chains import NOW, PROXY_NAME, ROOTS
@@ -51,7 +50,7 @@ TRUST = Trust(client_cas=ROOTS["client"].pem, proxy_cas=ROOTS["proxy"].pem, head
 def authenticate(chain, headers):
     """Return the user, or None for a 401; any other exception fails the test."""
     authenticator = Authenticator(lambda: TRUST, FakeTokenReviews(), clock=NOW.timestamp)
-    peer = Peer(chain=tuple(chain), connection=Connection())
+    peer = Peer(chain=tuple(chain))
 
     async def once():
         try:
@@ -265,6 +264,9 @@ class RecordingAuthenticator:
     def __init__(self, authenticator):
         self.users = []
         self._authenticator = authenticator
+
+    def known(self, peer, head):
+        return None
 
     async def authenticate(self, peer, head):
         user = await self._authenticator.authenticate(peer, head)

@@ -14,7 +14,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from prometheus_client import CollectorRegistry
 
 from adapter import telemetry
-from adapter.server.auth.peer import read_peer
+from adapter.server.auth.peer import read_chain
 from adapter.server.tls import context
 from adapter.settings.ciphers import TLSOptions
 from certs import issue
@@ -35,7 +35,8 @@ class Server:
 
     def __init__(self, tls):
         self.tls = tls
-        self.peer = None
+        self.chain = None
+        self.connections = weakref.WeakSet()
 
     @contextlib.asynccontextmanager
     async def listening(self):
@@ -47,7 +48,8 @@ class Server:
             server.close()
 
     async def _talk(self, reader, writer):
-        self.peer = read_peer(writer.transport)
+        self.chain = read_chain(writer.transport)
+        self.connections.add(writer.transport.get_extra_info("ssl_object"))
         writer.write(b"hello")
         with contextlib.suppress(ConnectionError):
             while data := await reader.read(100):
@@ -206,7 +208,7 @@ async def test_client_certificates_are_not_requested_without_cas(server, tmp_pat
 
     await server.handshake(trusting(stranger, tmp_path))
 
-    assert server.peer is None
+    assert server.chain == ()
 
 
 EXPIRED = Holder("expired", CLIENT_CA, now=NOW, until=-DAY / 2)
@@ -227,8 +229,7 @@ async def test_client_chain_is_available(server, tmp_path, holder, others, versi
 
     await server.handshake(trusting(holder, tmp_path, *others, maximum_version=version))
 
-    assert server.peer is not None
-    assert server.peer.chain == (holder.der, *(each.der for each in others))
+    assert server.chain == (holder.der, *(each.der for each in others))
 
 
 async def test_client_certificate_is_optional(server):
@@ -236,7 +237,7 @@ async def test_client_certificate_is_optional(server):
 
     await server.handshake()
 
-    assert server.peer is None
+    assert server.chain == ()
 
 
 @pytest.mark.parametrize(
@@ -269,7 +270,7 @@ async def test_removed_ca_is_not_accepted_even_by_resumption(server, tmp_path):
         await server.handshake(client)
     server.tls.request_client_certs([])
     await server.handshake(client)
-    assert server.peer is None
+    assert server.chain == ()
 
 
 async def test_client_cas_outlive_a_new_certificate(server, tmp_path):
@@ -281,7 +282,7 @@ async def test_client_cas_outlive_a_new_certificate(server, tmp_path):
     server.tls.serve(OTHER)
 
     await server.handshake(trusting(Holder("user", CLIENT_CA, now=NOW), tmp_path))
-    assert server.peer is not None
+    assert server.chain
 
 
 @pytest.mark.parametrize(
@@ -304,27 +305,25 @@ async def test_unreadable_ca_bundle_changes_nothing(server, tmp_path, bundle):
         server.tls.request_client_certs([PROXY_CA.pem, bundle])
 
     await server.handshake(trusting(Holder("user", CLIENT_CA, now=NOW), tmp_path))
-    assert server.peer is not None
+    assert server.chain
 
 
 @pytest.mark.slow
 async def test_connection_is_garbage_collected_after_it_is_closed(server, tmp_path):
     server.tls.request_client_certs([CLIENT_CA.pem])
-    connections = weakref.WeakSet()
 
     await server.handshake(trusting(Holder("user", CLIENT_CA, now=NOW), tmp_path))
-    connections.add(server.peer.connection)
-    server.peer = None
     for _ in range(10):
         await asyncio.sleep(0.01)
         gc.collect()
 
-    assert not connections
+    assert server.chain
+    assert not server.connections
 
 
 @pytest.mark.parametrize("transport", [None, asyncio.Transport()], ids=["closed", "no-tls"])
 def test_without_tls_there_is_no_peer(transport):
-    assert read_peer(transport) is None
+    assert read_chain(transport) == ()
 
 
 def test_check_fails_after_the_certificate_has_expired():
