@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+import bisect
+import functools
+import itertools
+import time
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, UnknownMetricFamily
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    UnknownMetricFamily,
+)
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
@@ -26,6 +35,8 @@ _VERBS = {
     "deletecollection": "DELETECOLLECTION",
 }
 """Verb of a request, or method of one that is for no resource -> label, as in Kubernetes."""
+_LAGS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 5)
+_STALLS_KEPT = 60.0
 _BUCKETS = (0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1, 1.5, 2, 3, 5, 10, 15, 30, 60)
 
 
@@ -41,20 +52,20 @@ class RequestMetrics:
         self, registry: CollectorRegistry, apis: Container[tuple[str, str]] = frozenset()
     ) -> None:
         self._apis = apis
-        labels = ["verb", "group", "version", "scope"]
-        self._total = Counter(
+        labels = ("verb", "group", "version", "scope")
+        self._total = _Counts(
+            CounterMetricFamily,
             "apiserver_request",
             "Requests by verb, API group and version, scope (resource, namespace, cluster, or "
             "empty for a path that is not a resource) and HTTP code.",
-            [*labels, "code"],
-            registry=registry,
+            (*labels, "code"),
+            registry,
         )
-        self._duration = Histogram(
+        self._duration = _Durations(
             "apiserver_request_duration_seconds",
             "Duration of requests until the response is ready, by the same labels.",
             labels,
-            buckets=_BUCKETS,
-            registry=registry,
+            registry,
         )
         in_flight = Gauge(
             "apiserver_current_inflight_requests",
@@ -65,7 +76,6 @@ class RequestMetrics:
         self._in_flight = {True: 0, False: 0}
         in_flight.labels("readOnly").set_function(lambda: self._in_flight[True])
         in_flight.labels("mutating").set_function(lambda: self._in_flight[False])
-        self._known: dict[tuple[str, ...], tuple[Counter, Histogram]] = {}
 
     def in_flight(self, *, read_only: bool, change: int) -> None:
         """Count the beginning (1) or the end (-1) of a request."""
@@ -77,15 +87,9 @@ class RequestMetrics:
         """Count a request by its response."""
         if (group, version) not in self._apis:
             group = version = ""
-        key = (_VERBS.get(verb, "OTHER"), group, version, scope, str(code))
-        metrics = self._known.get(key)
-        if metrics is None:
-            *labels, _ = key
-            metrics = (self._total.labels(*key), self._duration.labels(*labels))
-            self._known[key] = metrics
-        count, duration = metrics
-        count.inc()
-        duration.observe(seconds)
+        labels = (_VERBS.get(verb, "OTHER"), group, version, scope)
+        self._total.inc(*labels, str(code))
+        self._duration.observe(labels, seconds)
 
 
 class PrometheusRequestMetrics:
@@ -213,15 +217,35 @@ class RelistMetrics:
 
 
 class LoopMetrics:
-    """How long the event loop served nobody."""
+    """How long the event loop served nobody. `clock` is monotonic."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self.stall = Gauge(
+    def __init__(
+        self, registry: CollectorRegistry, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._lag = Histogram(
+            f"{_PREFIX}_event_loop_lag_seconds",
+            "How late a task was resumed that is due four times a second.",
+            buckets=_LAGS,
+            registry=registry,
+        )
+        self._stall = Gauge(
             f"{_PREFIX}_event_loop_stall_seconds",
             "Longest time within the last minute or two in which no request was served, because "
             "something else was computed.",
             registry=registry,
         )
+        self._clock = clock
+        self._before = self._longest = 0.0
+        self._ends = clock() + _STALLS_KEPT
+
+    def late(self, seconds: float) -> None:
+        """Note how late the event loop was."""
+        self._lag.observe(seconds)
+        now = self._clock()
+        if now >= self._ends:
+            self._before, self._longest, self._ends = self._longest, 0.0, now + _STALLS_KEPT
+        self._longest = max(self._longest, seconds)
+        self._stall.set(max(self._before, self._longest))
 
 
 class ReloadMetrics:
@@ -430,27 +454,29 @@ class AuthMetrics:
     """
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._attempts = _UntypedCounter(
+        self._attempts = _Counts(
+            UnknownMetricFamily,
             "authentication_attempts",
             "Counter of authentication attempts by result: success, or error for a 401.",
-            "result",
+            ("result",),
+            registry,
             ("success", "error"),
         )
-        self._users = _UntypedCounter(
+        self._users = _Counts(
+            UnknownMetricFamily,
             "authenticated_user_requests",
             "Counter of authenticated requests by username; most users are counted as 'other'.",
-            "username",
+            ("username",),
+            registry,
         )
-        registry.register(self._attempts)
-        registry.register(self._users)
-        decisions = Counter(
+        self._decisions = _Counts(
+            CounterMetricFamily,
             "authorization_attempts",
             "Counter of authorization attempts by result: allowed, denied, no-opinion or error.",
-            ["result"],
-            registry=registry,
+            ("result",),
+            registry,
+            ("allowed", "denied", "no-opinion", "error"),
         )
-        results = ("allowed", "denied", "no-opinion", "error")
-        self._decisions = {result: decisions.labels(result) for result in results}
 
     def authenticated(self, name: str) -> None:
         """Count an authenticated or anonymous request of the user `name`."""
@@ -465,7 +491,7 @@ class AuthMetrics:
 
     def authorized(self, result: str) -> None:
         """Count a decision: `allowed`, `denied`, `no-opinion` or `error`."""
-        self._decisions[result].inc()
+        self._decisions.inc(result)
 
 
 class _Cache(Protocol):
@@ -499,18 +525,58 @@ class CacheMetrics(Collector):
             yield family
 
 
-class _UntypedCounter(Collector):
-    """Counter with one label whose name does not end in `_total`, which Counter would append."""
+class _Counts(Collector):
+    """Counter of plain numbers: one of prometheus_client takes a lock, which each request would.
 
-    def __init__(self, name: str, help_: str, label: str, values: tuple[str, ...] = ()) -> None:
-        self._name, self._help, self._label = name, help_, label
-        self._counts = dict.fromkeys(values, 0)
+    An `UnknownMetricFamily` has a name that does not end in `_total`. `values` of the only label
+    are shown from the beginning.
+    """
 
-    def inc(self, value: str) -> None:
-        self._counts[value] = self._counts.get(value, 0) + 1
+    def __init__(
+        self,
+        family: type[CounterMetricFamily | UnknownMetricFamily],
+        name: str,
+        help_: str,
+        labels: Sequence[str],
+        registry: CollectorRegistry,
+        values: Iterable[str] = (),
+    ) -> None:
+        self._new = functools.partial(family, name, help_, labels=labels)
+        self._counts: dict[tuple[str, ...], int] = {(each,): 0 for each in values}
+        registry.register(self)
 
-    def collect(self) -> Iterator[UnknownMetricFamily]:
-        family = UnknownMetricFamily(self._name, self._help, labels=[self._label])
-        for value, count in self._counts.items():
-            family.add_metric([value], count)
+    def inc(self, *labels: str) -> None:
+        self._counts[labels] = self._counts.get(labels, 0) + 1
+
+    def collect(self) -> Iterator[Metric]:
+        family = self._new()
+        for labels, count in self._counts.items():
+            family.add_metric(labels, count)
+        yield family
+
+
+class _Durations(Collector):
+    """Histogram of seconds in `_BUCKETS`, of plain numbers as `_Counts`."""
+
+    def __init__(
+        self, name: str, help_: str, labels: Sequence[str], registry: CollectorRegistry
+    ) -> None:
+        self._new = functools.partial(HistogramMetricFamily, name, help_, labels=labels)
+        self._counts: dict[tuple[str, ...], list[float]] = {}
+        """Of each bucket, and the sum of the seconds."""
+        registry.register(self)
+
+    def observe(self, labels: tuple[str, ...], seconds: float) -> None:
+        counts = self._counts.get(labels)
+        if counts is None:
+            counts = self._counts[labels] = [0] * (len(_BUCKETS) + 1) + [0.0]
+        counts[bisect.bisect_left(_BUCKETS, seconds)] += 1
+        counts[-1] += seconds
+
+    def collect(self) -> Iterator[Metric]:
+        family = self._new()
+        bounds = (*map(str, map(float, _BUCKETS)), "+Inf")
+        for labels, (*counts, total) in self._counts.items():
+            buckets = list(zip(bounds, itertools.accumulate(counts), strict=True))
+            family.add_metric(labels, buckets, total)
         yield family

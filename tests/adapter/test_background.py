@@ -151,7 +151,7 @@ async def test_the_longest_stall_of_the_event_loop_is_reported():
     task.cancel()
 
     assert max(reported) >= 0.2
-    assert reported == sorted(reported)
+    assert min(reported) >= 0.0
 
 
 async def test_few_go_on_in_one_iteration_and_those_that_came_first_before():

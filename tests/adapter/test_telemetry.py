@@ -124,3 +124,18 @@ async def test_a_server_counts_authentication_and_authorization(aiohttp_server, 
         ("authorization_attempts_total", "no-opinion"): 2,
         ("authorization_attempts_total", "error"): 0,
     }
+
+
+def test_a_stall_is_shown_for_a_minute_or_two_and_counted_for_good():
+    registry, now = CollectorRegistry(), 0.0
+    metrics = telemetry.LoopMetrics(registry, clock=lambda: now)
+
+    shown = []
+    for now, late in ((1.0, 0.03), (59.0, 0.001), (61.0, 0.002), (119.0, 0.001), (130.0, 0.004)):
+        metrics.late(late)
+        shown.append(registry.get_sample_value("gpu_metrics_adapter_event_loop_stall_seconds"))
+
+    assert shown == [0.03, 0.03, 0.03, 0.03, 0.004]
+    lag = "gpu_metrics_adapter_event_loop_lag_seconds"
+    assert registry.get_sample_value(f"{lag}_bucket", {"le": "0.02"}) == 4
+    assert registry.get_sample_value(f"{lag}_count") == 5

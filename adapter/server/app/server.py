@@ -46,8 +46,7 @@ async def running(settings: Settings, bound: socket.socket | None = None) -> Asy
     for notice in settings.notices:
         log.warning("%s", notice)
     async with Host.running(settings) as host:
-        stalls = telemetry.LoopMetrics(host.registry)
-        host.start("event loop", watch_stalls(stalls.stall.set))
+        host.start("event loop", watch_stalls(telemetry.LoopMetrics(host.registry).late))
         host.start("garbage collection", collect_garbage())
         rules, clients = await reload.load(host)
         objects, watched = await cluster.connect(host, lambda: rules.ruleset)
