@@ -48,8 +48,24 @@ class LRUCache(Generic[K, V]):
         self.discard(key)
         self._entries[key] = value, size
         self._size += size
+        self._evict()
+
+    def _evict(self) -> None:
         while self._size > self._max_size:
             self._size -= self._entries.popitem(last=False)[1][1]
+
+    def resize(self, key: K, value: V, *, size: int) -> None:
+        """Change the size of an entry, unless it has another value or was evicted."""
+        entry = self._entries.get(key)
+        if entry is not None and entry[0] is value:
+            self._entries[key] = value, size
+            self._size += size - entry[1]
+            self._evict()
+
+    def replace_key(self, key: K) -> None:
+        """Replace an equal key by `key`: those that are the same object are found faster."""
+        if (entry := self._entries.pop(key, None)) is not None:
+            self._entries[key] = entry
 
     def clear(self) -> None:
         """Remove everything."""

@@ -131,7 +131,7 @@ class Listing:
     is NAMESPACES for external rules."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True, kw_only=True)
 class Catalog:
     """All metrics, as one immutable snapshot."""
 

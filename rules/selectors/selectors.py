@@ -101,6 +101,9 @@ class Selector:
         return self._text
 
 
+EVERYTHING = Selector()
+
+
 def _int64(text: str) -> int | None:
     if not _INTEGER.fullmatch(text):
         return None
@@ -130,6 +133,8 @@ def parse(text: str) -> Selector:
 
     Raises SelectorError with the message of labels.Parse (k8s.io/apimachinery, pkg/labels).
     """
+    if not text:
+        return EVERYTHING
     parser = _Parser(text)
     requirements: list[Requirement] = []
     while parser.next != _END:

@@ -87,6 +87,9 @@ class Objects:
         by_name = self.known.get((resource, namespace), {})
         return tuple(name for name, labels in by_name.items() if selector.matches(labels))
 
+    def present_names(self, *_: object, **__: object) -> None:
+        return None
+
     async def objects(
         self, resource: GroupResource, *, namespace: str, selector: Selector
     ) -> tuple[Object, ...]:

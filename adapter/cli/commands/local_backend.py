@@ -52,7 +52,7 @@ class _GivenObjects(FileObjects):
         super().__init__(())
         self._given = tuple(given)
 
-    async def names(self, *_: object, **__: object) -> tuple[str, ...]:
+    def present_names(self, *_: object, **__: object) -> tuple[str, ...]:
         """Return the given names."""
         return self._given
 

@@ -6,6 +6,8 @@ Connections are in `http.connection`, time limits and errors in `apimachinery.mi
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from weakref import ref
 
 from aiohttp import hdrs
 
@@ -26,14 +28,32 @@ from adapter.server.apimachinery.responses import Answer
 from adapter.server.auth.user import EVERYBODY, Caller
 from adapter.server.http.connection import DEFAULT_TIMEOUT, Serve
 from adapter.server.http.request import Request
+from rules.kinds import Kinds
+from rules.query.catalog import Catalog
 
 _WATCH_TYPES = tuple(
     f"{each};stream=watch" for each in encoding.PRODUCED if each in negotiation.STREAMED
 )
 """Media types that the original lists in a 406 of a resource, although it streams nothing."""
 
+_KEPT_SIZE = 3
+"""Estimated bytes of an answer and of its values, per byte of its body."""
+
 Guard = Callable[[Request, Head, RequestInfo], Awaitable[Caller]]
 """Authenticates and authorizes a request. Raises ApiError."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """The last answer to a head, which is the next one while what it follows from is the same."""
+
+    catalog: ref[Catalog]
+    kinds: Kinds
+    is_current: Callable[[], bool]
+    answer: Answer
+
+    def is_of(self, backend: Backend) -> bool:
+        return self.catalog() is backend.generation.catalog and self.kinds is backend.kinds
 
 
 def build_router(
@@ -109,6 +129,10 @@ def build_router(
             if not await caller.may_read(list_of_metrics):
                 raise explain.forbidden(list_of_metrics)
             return await explainer.answer(group, info, backend, deadline=request.deadline)
+        kept: _Kept | None = head.answer
+        if kept is not None and kept.is_of(backend) and kept.is_current():
+            outcomes.note(info, resolved=True)
+            return kept.answer
         heads.remember(request, head)
         try:
             content = await outcomes.answer(group, info, backend, deadline=request.deadline)
@@ -119,6 +143,9 @@ def build_router(
             raise
         accepted = negotiation.of_request(info, request.headers, group.TRANSFORMS)
         answer = await encoded.encode(info.meaning, content, accepted)
+        if content.is_current is not None:
+            kept = _Kept(ref(backend.generation.catalog), backend.kinds, content.is_current, answer)
+            heads.keep(request, head, kept, size=_KEPT_SIZE * len(answer.body))
         # An answer with values does not wait for the review. The next one has the warning.
         if content.causes and caller.is_known_to_read(list_of_metrics):
             return responses.with_warning(answer, content.causes)

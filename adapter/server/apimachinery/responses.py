@@ -35,7 +35,7 @@ _GZIP_THRESHOLD = 128 * 1024
 _BODILESS = frozenset({204, 304})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Answer:
     """What a handler returns: a response before compression, without the common headers."""
 
@@ -46,6 +46,22 @@ class Answer:
     headers: Mapping[str, str] = field(default_factory=dict)
     gzip_threshold: int = _GZIP_THRESHOLD
     """A longer body, in bytes, is compressed for clients that accept gzip."""
+
+    @functools.cached_property
+    def constant_lines(self) -> bytes:
+        """The status line, and the headers that follow from the answer."""
+        fields: dict[str, str] = {hdrs.CACHE_CONTROL: "no-cache, private"}
+        if self.content_type:
+            fields[hdrs.CONTENT_TYPE] = self.content_type
+        fields.update(self.headers)
+        if self.status not in _BODILESS:
+            fields[hdrs.CONTENT_LENGTH] = str(len(self.body))
+        if any("\r" in value or "\n" in value for value in fields.values()):
+            raise ValueError(f"line break in a header: {fields}")
+        lines = (f"{name}: {value}\r\n" for name, value in fields.items())
+        phrase = http.HTTPStatus(self.status).phrase
+        text = f"HTTP/1.1 {self.status} {phrase}\r\n{''.join(lines)}"
+        return text.encode("utf-8", "surrogateescape")
 
 
 def with_warning(answer: Answer, causes: Sequence[Finding]) -> Answer:
@@ -95,29 +111,12 @@ def _as_gzip(answer: Answer, body: bytes) -> Answer:
 
 def render(answer: Answer, request: Request) -> bytes:
     """Return the bytes of the response."""
-    body, headers = answer.body, answer.headers
-    length = b"" if answer.status in _BODILESS else b"Content-Length: %d\r\n" % len(body)
-    return b"%bAudit-Id: %b\r\nDate: %b\r\n%b\r\n%b" % (
-        _constant_lines(answer.status, answer.content_type, tuple(headers.items())),
+    return b"%bAudit-Id: %b\r\nDate: %b\r\n\r\n%b" % (
+        answer.constant_lines,
         _audit_id(request.headers.get(AUDIT_ID, "")),
         _date(int(time.time())),
-        length,
-        b"" if request.method == hdrs.METH_HEAD else body,
+        b"" if request.method == hdrs.METH_HEAD else answer.body,
     )
-
-
-@functools.lru_cache(maxsize=256)
-def _constant_lines(status: int, content_type: str, headers: tuple[tuple[str, str], ...]) -> bytes:
-    """Return the status line, and the headers that many responses have in common."""
-    fields: dict[str, str] = {hdrs.CACHE_CONTROL: "no-cache, private"}
-    if content_type:
-        fields[hdrs.CONTENT_TYPE] = content_type
-    fields.update(headers)
-    if any("\r" in value or "\n" in value for value in fields.values()):
-        raise ValueError(f"line break in a header: {fields}")
-    lines = (f"{name}: {value}\r\n" for name, value in fields.items())
-    text = f"HTTP/1.1 {status} {http.HTTPStatus(status).phrase}\r\n{''.join(lines)}"
-    return text.encode("utf-8", "surrogateescape")
 
 
 @functools.lru_cache(maxsize=1)

@@ -95,6 +95,12 @@ class FileObjects:
         self, resource: GroupResource, *, namespace: str, selector: Selector
     ) -> tuple[str, ...]:
         """Return the names of the objects that match the selector; see `ClusterObjects`."""
+        return self.present_names(resource, namespace=namespace, selector=selector)
+
+    def present_names(
+        self, resource: GroupResource, *, namespace: str, selector: Selector
+    ) -> tuple[str, ...]:
+        """Return the names of the objects that match the selector."""
         index, place = self._index(resource, namespace)
         return index.names(selector, namespace=place)
 

@@ -104,6 +104,20 @@ class ClusterObjects:
         index, remaining, place = await self._matching(resource, namespace, selector)
         return index.names(remaining, namespace=place)
 
+    def present_names(
+        self, resource: GroupResource, *, namespace: str, selector: Selector
+    ) -> tuple[str, ...] | None:
+        """Return the names of the objects that match the selector, if no request is needed."""
+        try:
+            kind = self.kinds.first(resource.resource, resource.group)
+        except UnknownResourceError:
+            return None
+        index = self._caches.index(kind) if selector.size <= _MAX_SELECTOR else None
+        place = place_of(kind, namespace)
+        if index is None or index.unlabelled(place):
+            return None
+        return index.names(selector, namespace=place)
+
     async def objects(
         self, resource: GroupResource, *, namespace: str, selector: Selector
     ) -> tuple[Object, ...]:

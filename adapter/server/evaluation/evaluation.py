@@ -91,7 +91,7 @@ class Evaluation:
         self._timeout = timeout
         self._metrics = metrics
         self._sharing = sharing
-        self._scopes: LRUCache[_Steps, Scope] = LRUCache(bounds.SCOPES)
+        self._scopes: LRUCache[_Steps, tuple[_Steps, Scope]] = LRUCache(bounds.SCOPES)
         self._tasks: set[asyncio.Task[None]] = set()
         self._shared: LRUCache[tuple[_Steps, Selector, str], SharedQuery] = LRUCache(bounds.SHARED)
         self._demoted = Demoted()
@@ -164,6 +164,15 @@ class Evaluation:
         if (loss := self._loss(evaluated, plan.steps, serve_partial=serve_partial)) is not None:
             raise loss
         return evaluated
+
+    def present(self, plan: Plan) -> Evaluated[Mapping[str, Value]] | None:
+        """Return the values of objects, and count a request, if no query is needed.
+
+        They are those of `values`, and the same object until there are newer ones.
+        """
+        shared, requested = self._shared_query(plan), (plan.namespace, plan.names)
+        snapshot = shared.present(requested)
+        return None if snapshot is None else snapshot.answers.get(requested)
 
     async def usages(
         self, plans: Sequence[Plan], *, deadline: float | None = None
@@ -255,13 +264,13 @@ class Evaluation:
         scope = self._scope(plan.steps)
         key = plan.steps, plan.selector, plan.namespace if scope is Scope.NAMESPACE else ""
         if (known := self._shared.get(key)) is not None:
-            if known.rule is not plan.steps[0].rule:
+            if known.steps is not plan.steps:
                 known.move(plan.steps)
+                self._shared.replace_key(key)
             return known
 
         def resized(size: int) -> None:
-            if self._shared.get(key) is shared:  # not if it has been evicted
-                self._shared.set(key, shared, size=_SHARED_QUERY + size)
+            self._shared.resize(key, shared, size=_SHARED_QUERY + size)
 
         namespaces = (plan.namespace,) if plan.namespace else ()
         shared = SharedQuery(
@@ -277,13 +286,14 @@ class Evaluation:
 
     def _scope(self, steps: _Steps) -> Scope:
         """Return the narrowest scope of the steps, which are evaluated together."""
-        scope = self._scopes.get(steps)
+        known, scope = self._scopes.get(steps) or (None, None)
         if scope is None:
             order = list(Scope)
             scope = max(
                 (self._sharing(step.source, step.binding).scope for step in steps), key=order.index
             )
-            self._scopes.set(steps, scope)
+        if known is not steps:  # equal keys that are the same object are found faster
+            self._scopes.set(steps, (steps, scope))
         return scope
 
     def _loss(

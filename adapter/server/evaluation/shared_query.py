@@ -105,6 +105,8 @@ class SharedQuery:
         self._merged: Snapshot | None = None
         self._flight: _Flight | None = None
         self._fallback = Fallback(steps[0].rule, context.demoted, selector=selector)
+        self._began_alone = 0.0
+        """When the last evaluation for one request began."""
         self._took = 0.0
         self._returned: int | None = None
         """Number of objects that the last evaluation without names returned."""
@@ -113,24 +115,34 @@ class SharedQuery:
     @property
     def rule(self) -> CompiledRule:
         """The rule of the first step."""
-        return self._steps[0].rule
+        return self.steps[0].rule
 
     def move(self, steps: tuple[Step, ...]) -> None:
         """Replace the steps by equal ones, whose rules have other places in the files."""
-        self._steps = steps
+        self.steps = steps
         self._fallback.rule = self.rule
         self._counts = self._context.metrics.of_rule(self.rule.config.where.path)
 
     def lookup(self, requested: ObjectNames) -> Snapshot | None:
         """Count a request; return the newest evaluation that covers it and has not expired."""
+        snapshot = self.present(requested)
+        if snapshot is None:
+            self._record(requested, self._now())
+        return snapshot
+
+    def present(self, requested: ObjectNames) -> Snapshot | None:
+        """Return the newest evaluation that covers a request, and count it if there is one."""
         now = self._now()
+        snapshot = self._covering(requested, now)
+        if snapshot is not None:
+            self._record(requested, now)
+            self._counts.shared.inc()
+        return snapshot
+
+    def _record(self, requested: ObjectNames, now: float) -> None:
         if self._shared:
             self._demand.record(requested, now)
             self._note_size()
-        snapshot = self._covering(requested, now)
-        if snapshot is not None:
-            self._counts.shared.inc()
-        return snapshot
 
     async def evaluate(
         self, request: Plan, *, deadline: float | None, after: float = 0.0
@@ -162,7 +174,7 @@ class SharedQuery:
 
     @property
     def _freshness(self) -> float:
-        return freshness(self._steps, self._context.freshness, self._took)
+        return freshness(self.steps, self._context.freshness, self._took)
 
     @property
     def _error_ttl(self) -> float:
@@ -175,16 +187,24 @@ class SharedQuery:
         return self._shared and self._fallback.wide(now) and not self._fallback.demoted(now)
 
     def _covering(self, requested: ObjectNames, now: float) -> Snapshot | None:
-        merged, alone = self._merged, self._context.alone.cached((self.id, requested))
-        if merged is None or not merged.coverage.covers(requested):
+        merged = self._merged
+        if merged is not None and not merged.coverage.covers(requested):
+            merged = None
+        if merged is not None and now >= self._until(merged):
+            merged = None
+        if merged is not None and merged.began >= self._began_alone:
+            return merged
+        alone = self._context.alone.cached((self.id, requested))
+        if merged is None or (alone is not None and alone.began > merged.began):
             return alone
-        expires = merged.expires
-        if self._flight is not None and self._flight.ahead:
-            took = merged.expires - merged.due
-            expires += min(max(took, _SHORTEST_PATIENCE), _LONGEST_PATIENCE)
-        if now >= expires:
-            return alone
-        return alone if alone is not None and alone.began > merged.began else merged
+        return merged
+
+    def _until(self, merged: Snapshot) -> float:
+        """Return when the present evaluation is not used any more."""
+        if self._flight is None or not self._flight.ahead:
+            return merged.expires
+        took = merged.expires - merged.due
+        return merged.expires + min(max(took, _SHORTEST_PATIENCE), _LONGEST_PATIENCE)
 
     def _should_merge(self, requested: ObjectNames, now: float, after: float) -> bool:
         """Return whether a request that nothing covers should start a merged evaluation."""
@@ -236,7 +256,7 @@ class SharedQuery:
         """
         queries = tuple(
             plan.queries(step, objects, self._selector, by_namespace=by_namespace)
-            for step in self._steps
+            for step in self.steps
         )
         too_long = objects.names is not None and plan.longest(queries) > plan.MAX_LENGTH
         if too_long and self._may_be_wide:
@@ -299,6 +319,7 @@ class SharedQuery:
                     return await self._evaluate_alone(request)
             raise
         self._counts.alone.inc()
+        self._began_alone = snapshot.began
         return snapshot
 
     async def _run(
@@ -306,16 +327,16 @@ class SharedQuery:
     ) -> Snapshot:
         """Query all steps at the same time."""
         by_namespace = merged and self._namespaces is None
-        values = [Reduction(step, by_namespace=by_namespace) for step in self._steps]
+        values = [Reduction(step, by_namespace=by_namespace) for step in self.steps]
         recent = [
             Reduction(step, by_namespace=by_namespace) if each.recent else None
-            for step, each in zip(self._steps, queries, strict=True)
+            for step, each in zip(self.steps, queries, strict=True)
         ]
         of = self._context.queries.of
         answer = await self._context.queries.vectors(
             [
                 (of(step.rule.config.source, step.rule.team), text, samples.add)
-                for step, each, *both in zip(self._steps, queries, values, recent, strict=True)
+                for step, each, *both in zip(self.steps, queries, values, recent, strict=True)
                 for text, samples in zip((each.values, each.recent), both, strict=True)
                 if text and samples
             ],

@@ -20,6 +20,7 @@ _RESOURCE: Group[resource.RequestedUsage, Sequence[Plan], Sequence[Usages]] = re
 _OF_RULES: tuple[AnyGroup, ...] = (_CUSTOM, _EXTERNAL)
 GROUPS: tuple[AnyGroup, ...] = (*_OF_RULES, _RESOURCE)
 """In the order of discovery."""
+_BY_NAME = {each.API.name: each for each in GROUPS}
 
 
 def served(generation: Generation) -> tuple[AnyGroup, ...]:
@@ -31,5 +32,5 @@ def of_path(generation: Generation, path: str) -> AnyGroup | None:
     """Return the served group to which a path belongs; None if it belongs to none."""
     if not path.startswith("/apis/"):
         return None
-    name = path[len("/apis/") :].partition("/")[0]
-    return next((each for each in served(generation) if each.API.name == name), None)
+    group = _BY_NAME.get(path[len("/apis/") :].partition("/")[0])
+    return None if group is _RESOURCE and not generation.resources else group

@@ -41,6 +41,14 @@ class ObjectSource(Protocol):
         Raises BackendError.
         """
 
+    def present_names(
+        self, resource: GroupResource, *, namespace: str, selector: Selector
+    ) -> tuple[str, ...] | None:
+        """Return the same as `names` if that needs no request, else None.
+
+        It is the same tuple until a change.
+        """
+
     async def objects(
         self, resource: GroupResource, *, namespace: str, selector: Selector
     ) -> tuple[Object, ...]:

@@ -7,18 +7,19 @@ https://github.com/kubernetes-sigs/custom-metrics-apiserver/tree/master/pkg/apis
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from adapter.errors import BackendError
 from adapter.server.api.groups import question
-from adapter.server.api.groups.backend import Backend
+from adapter.server.api.groups.backend import Backend, ObjectSource
 from adapter.server.api.groups.group import Content, Resource
 from adapter.server.api.groups.question import ALL, NAMESPACE_METRICS, Question, Target, not_found
 from adapter.server.apimachinery import encoding, negotiation
 from adapter.server.apimachinery.request_info import RequestInfo
-from adapter.server.evaluation.evaluation import Evaluated
+from adapter.server.evaluation.evaluation import Evaluated, Evaluation
 from rules import metrics_apis, quantity
 from rules.causes import missing
 from rules.causes.reasons import Reason
@@ -167,6 +168,7 @@ async def content(
     """Return a MetricValueList. Raises ApiError (404) for one object without a value."""
     resolved, names, values = requested.question, requested.names, found.values
     target, kind, causes = resolved.target, resolved.kind, requested.young
+    pods_of = requested.pods_of
     if query:
         if len(values) < len(names):
             causes = (missing.without_value(query, values), *causes)
@@ -175,15 +177,22 @@ async def content(
             causes = (missing.partial_response(where), *causes)
     # `values` are of `names`: the same values have the same names.
     sources: tuple[object, ...] = (kind, values)
-    if requested.pods_of is not None and (how := requested.entry.workloads):
-        sources = (*sources, requested.pods_of)
-        names, values = tuple(requested.pods_of), of_workloads(requested.pods_of, values, how)
+    if pods_of is not None and (how := requested.entry.workloads):
+        sources = (*sources, pods_of)
+        names, values = tuple(pods_of), of_workloads(pods_of, values, how)
     if not values:
         causes = await _explain(requested, query, backend)
+    of_names = target.name == ALL and pods_of is None and requested.entry.min_pod_age is None
+    is_current = None
+    if query is not None and of_names and not causes:
+        is_current = functools.partial(
+            _is_current, resolved, names, query, found, backend.objects, backend.evaluation
+        )
     return Content(
         sources=sources,
         items=len(values),
         causes=causes,
+        is_current=is_current,
         build=lambda _: _value_list(
             requested.version,
             target.metric,
@@ -195,6 +204,21 @@ async def content(
             ),
         ),
     )
+
+
+def _is_current(
+    resolved: Question,
+    names: tuple[str, ...],
+    query: Plan,
+    found: _Evaluated,
+    objects: ObjectSource,
+    evaluation: Evaluation,
+) -> bool:
+    """Return whether the objects and their values are still the same; if so, count a request."""
+    present = objects.present_names(
+        resolved.listed, namespace=resolved.target.namespace, selector=resolved.selector
+    )
+    return present is names and evaluation.present(query) is found
 
 
 async def _names(resolved: Question, backend: Backend) -> tuple[str, ...]:

@@ -39,6 +39,9 @@ class Content:
     ApiError if this object does not have that form. The encoding is not its concern."""
     causes: tuple[Finding, ...] = ()
     """Why a list is empty or lacks objects; for callers who may see causes."""
+    is_current: Callable[[], bool] | None = None
+    """Returns whether the next request of the same text, of the same backend, has the same content;
+    None if that takes as long as to answer it."""
     negative: bool = False
     """Whether an external metric has a value below 0."""
 
