@@ -19,13 +19,16 @@ MAX_LISTS = 0.01
 MAX_CPU_RATIO = 12.0
 """Limit of the CPU time of the server per request in the open loop, compared with the bare
 handler's. Latencies have no limit: they depend on what else the machine does."""
-MIN_RATE_RATIO = 0.3
+MIN_RATE_RATIO = 0.35
 """Limit of requests per second in the closed loop, compared with the bare handler's."""
 MIN_PROTOBUF_RATIO = 0.9
 """Limit of requests per second in protobuf, compared with JSON. Encoded answers are remembered, so
 they are equal but for noise."""
 MAX_RSS_RATIO = 2.0
 """Limit of the resident memory after the open loop, compared with that before it."""
+
+MAX_REGRESSION = 1.1
+"""Limit of the CPU time per request, and of the memory, compared with another version."""
 
 Column = tuple[str, Size, OpenResult]
 """Server, size and measurements."""
@@ -86,12 +89,13 @@ def open_table(columns: Sequence[Column]) -> Iterator[str]:
         yield _line(title, [render(result) for _, _, result in columns])
 
 
+_CPU, _MEMORY = "CPU per request, x bare", "RSS"
 _COMPARED: Mapping[str, Callable[[OpenResult], float]] = {
     "p50, x bare": lambda r: _ratio(r.p50, r.bare_p50),
     "p99, x bare": lambda r: _ratio(r.p99, r.bare_p99),
-    "CPU per request, x bare": lambda r: _ratio(r.cpu / r.answered, r.bare_cpu / r.bare_answered),
+    _CPU: lambda r: _ratio(r.cpu / r.answered, r.bare_cpu / r.bare_answered),
     "queries, per request": lambda r: r.queries / r.answered,
-    "RSS": lambda r: r.rss,
+    _MEMORY: lambda r: r.rss,
 }
 
 
@@ -99,22 +103,37 @@ def comparison(
     columns: Sequence[Column], closed: Sequence[ClosedResult], name: str, other: str
 ) -> Iterator[str]:
     """Yield the medians of the server `name`, divided by those of the server `other`."""
-    runs: dict[tuple[str, Size], list[OpenResult]] = {}
-    for server, size, result in columns:
-        runs.setdefault((server, size), []).append(result)
-    sizes = [size for server, size in runs if server == name]
-    yield _line("open loop", [f"{size.autoscalers} x {size.pods}" for size in sizes])
-    for title, value in _COMPARED.items():
-        medians = (
-            [statistics.median(map(value, runs[server, size])) for server in (name, other)]
-            for size in sizes
-        )
-        yield _line(title, [f"{_ratio(a, b):.3f}" for a, b in medians])
+    own, others = (_medians(columns, server) for server in (name, other))
+    yield _line("open loop", [f"{size.autoscalers} x {size.pods}" for size in own])
+    for title in _COMPARED:
+        yield _line(title, [f"{_ratio(own[size][title], others[size][title]):.3f}" for size in own])
     found = {each.name: each for each in closed}
     pairs = [(found[a], found[b]) for a, b in ((name, other), (in_json(name), in_json(other)))]
     yield _line("closed loop", ["protobuf", "JSON"])
     yield _line("requests/s", [f"{_ratio(a.rate_ratio, b.rate_ratio):.3f}" for a, b in pairs])
     yield _line("CPU per request", [f"{_ratio(a.cpu_ratio, b.cpu_ratio):.3f}" for a, b in pairs])
+
+
+def regressions(columns: Sequence[Column], name: str, other: str) -> Iterator[str]:
+    """Yield what costs the server `name` more than a tenth more than the server `other`."""
+    others = _medians(columns, other)
+    for size, medians in _medians(columns, name).items():
+        for title in (_CPU, _MEMORY):
+            ratio = _ratio(medians[title], others[size][title])
+            if ratio > MAX_REGRESSION:
+                yield f"{size}: {title}: {ratio:.3f} times that of the {other} version"
+
+
+def _medians(columns: Sequence[Column], server: str) -> Mapping[Size, Mapping[str, float]]:
+    """Return the medians of a server's open loops, by size and title."""
+    runs: dict[Size, list[OpenResult]] = {}
+    for each, size, result in columns:
+        if each == server:
+            runs.setdefault(size, []).append(result)
+    return {
+        size: {title: statistics.median(map(value, own)) for title, value in _COMPARED.items()}
+        for size, own in runs.items()
+    }
 
 
 def _line(title: str, cells: Sequence[str]) -> str:

@@ -64,6 +64,9 @@ def test_two_servers_are_compared_by_the_medians_of_their_runs() -> None:
     assert lines["RSS"] == ["1.250"]
     assert lines["queries, per request"] == ["nan"]
     assert lines["requests/s"] == ["1.400", "1.182"]
+    assert [*report.regressions(columns, "adapter", "other")] == [
+        "4x8x2: RSS: 1.250 times that of the other version"
+    ]
 
 
 def test_kept_claims_are_no_problem() -> None:
