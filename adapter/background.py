@@ -21,9 +21,10 @@ _STALL_PROBE = 0.25
 """Seconds: a stall is seen from when the loop should have resumed the probe, so short ones are
 seen if they are frequent. Four probes a second take 0.1 % of a core, ten took 0.2 %."""
 _AT_ONCE = 4
-_YOUNG = 1
-"""Generation of the garbage collector, with the younger one."""
-_COLLECT_YOUNG, _COLLECT_ALL = 0.5, 600.0
+_COLLECT_NEW, _COLLECT_NEW_MIN, _COLLECT_ALL = 0.5, 0.02, 3600.0
+"""Seconds between two collections of new objects, at most and at least, and of everything."""
+_COLLECTION = 0.002
+"""Seconds that a collection of new objects should take at most."""
 _NEVER = 1_000_000
 
 
@@ -96,25 +97,34 @@ async def watch_stalls(report: Callable[[float], None], probe: float = _STALL_PR
 
 
 async def collect_garbage() -> NoReturn:
-    """Collect what is new twice a second, and everything every ten minutes.
+    """Collect new objects at a pace that follows the time it takes, and everything once an hour.
 
     By default, everything is collected whenever the objects have become a quarter more. With 50 000
     pods that was twice a minute; it stopped all threads for 0.3 s, and found next to nothing. New
     objects are collected by default when 700 more were created than deleted. Where new answers
-    replace old ones, that is so rare that there are 60 000 then, which takes 0.05 s.
+    replace old ones, that is so rare that there are 60 000 then, which takes 0.05 s. What is left
+    of the new ones is looked at once more only when everything is: twice as many would be looked at
+    otherwise, and twice a second that took 17 ms.
     """
     thresholds = gc.get_threshold()
     gc.set_threshold(*thresholds[:-1], _NEVER)
     now = asyncio.get_running_loop().time
     try:
         while True:
+            gc.unfreeze()
             gc.collect()
-            ends = now() + _COLLECT_ALL
-            while now() < ends:
-                await asyncio.sleep(_COLLECT_YOUNG)
-                gc.collect(_YOUNG)
+            ends, pause = now() + _COLLECT_ALL, _COLLECT_NEW
+            while (began := now()) < ends:
+                gc.collect(0)
+                gc.freeze()
+                if now() - began > _COLLECTION:
+                    pause = max(pause / 2, _COLLECT_NEW_MIN)
+                elif pause < _COLLECT_NEW:
+                    pause = min(pause * 1.1, _COLLECT_NEW)
+                await asyncio.sleep(pause)
     finally:
         gc.set_threshold(*thresholds)
+        gc.unfreeze()
 
 
 class Pace:

@@ -186,7 +186,7 @@ class Node:
 
 
 async def test_garbage_is_collected_at_a_pace(monkeypatch):
-    monkeypatch.setattr(background, "_COLLECT_YOUNG", 0.01)
+    monkeypatch.setattr(background, "_COLLECT_NEW", 0.01)
     monkeypatch.setattr(background, "_COLLECT_ALL", 0.05)
     thresholds = gc.get_threshold()
     old = Node()

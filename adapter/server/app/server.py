@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import logging
 import socket
 import ssl
@@ -70,7 +69,6 @@ async def running(settings: Settings, bound: socket.socket | None = None) -> Asy
         await host.serving.enter_async_context(_draining(closing, settings.serving.shutdown_delay))
         secured.on_listening()
         log.info("serving on %s", url)
-        gc.freeze()  # modules live as long as the process
         yield url
 
 
