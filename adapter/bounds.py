@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 HEADS = 112 << 20
-"""Bytes. Method, URL and headers, without `Audit-Id` and `Traceparent` → parsed head, with its user,
+"""Bytes. Method, URL and headers, without `Audit-Id` and `Traceparent` → parsed head, its user,
 what is authorized and the last answer, forever. 6 000 heads of an HPA controller fit in."""
 TOKENS = 4096
 """Digest of a token → user, for `--authentication-token-webhook-cache-ttl`."""

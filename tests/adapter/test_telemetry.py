@@ -127,11 +127,12 @@ async def test_a_server_counts_authentication_and_authorization(aiohttp_server, 
 
 
 def test_a_stall_is_shown_for_a_minute_or_two_and_counted_for_good():
-    registry, now = CollectorRegistry(), 0.0
-    metrics = telemetry.LoopMetrics(registry, clock=lambda: now)
+    registry, times = CollectorRegistry(), [0.0]
+    metrics = telemetry.LoopMetrics(registry, clock=lambda: times[-1])
 
     shown = []
     for now, late in ((1.0, 0.03), (59.0, 0.001), (61.0, 0.002), (119.0, 0.001), (130.0, 0.004)):
+        times.append(now)
         metrics.late(late)
         shown.append(registry.get_sample_value("gpu_metrics_adapter_event_loop_stall_seconds"))
 
