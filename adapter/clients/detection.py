@@ -27,6 +27,8 @@ def _named(series: Iterable[str]) -> str:
 
 SELECTOR = _named(generations.SERIES)
 """Selector of all series that are looked for."""
+LOAD_SELECTOR = _named(generations.LOAD)
+"""Selector of one series of each model server and gateway."""
 _ANY_SERIES = '{__name__!=""}'
 _WITH_POD = promql.with_matchers(SELECTOR, ('pod!=""',))
 _SAME_TARGET = "on (job, instance, namespace, pod)"
@@ -37,7 +39,7 @@ _RECENTLY_FOREIGN = (
     f"last_over_time({_WITH_POD}[{_LOOKBACK:.0f}s])"
     f" unless {_SAME_TARGET} last_over_time(up[{_LOOKBACK:.0f}s])"
 )
-_LOAD_OF_PODS = promql.with_matchers(_named(generations.LOAD), ('pod!=""',))
+_LOAD_OF_PODS = promql.with_matchers(LOAD_SELECTOR, ('pod!=""',))
 _OF_PODS = f"{_LOAD_OF_PODS} and {_SAME_TARGET} up"
 _SCRAPE = "job, service, endpoint, prometheus, prometheus_replica, replica"
 """Labels in which the targets of several scrapes of one port differ."""

@@ -31,6 +31,7 @@ import aiohttp
 import multidict
 import yarl
 
+from adapter.clients import detection
 from adapter.clients.transport import Transport
 
 PROMETHEUS, KUBERNETES = "prometheus.example", "kubernetes.example"
@@ -42,6 +43,12 @@ _KEPT = frozenset(("content-type", "warning", "retry-after"))
 _LARGE = 400
 """Characters of a body from which on it is in the file of all recordings, and of a request from
 which on only its beginning is."""
+_LISTS = {
+    detection.SELECTOR.strip("{}"): "<presets>",
+    detection.LOAD_SELECTOR.strip("{}"): "<load>",
+}
+"""Matchers that list the series names of all presets, each with the word that replaces it in a
+recording, so that recordings stay as they are when a preset gets another series."""
 _BODIES = "bodies"
 _FOREVER = 600.0
 _FOLDER = re.compile(r"/tmp/[\w-]+/")
@@ -225,14 +232,21 @@ def replayed(
 
 
 def _key(method: str, url: yarl.URL, options: Mapping[str, Any]) -> str:
-    """Return a request without what differs from run to run."""
+    """Return a request without what differs from run to run, and without lists of series names."""
     form = options.get("data") or {}
     pairs = [*url.query.items(), *form.items()]
-    lasting = sorted((name, text) for name, text in pairs if name not in _VOLATILE)
+    lasting = sorted((name, _unlisted(text)) for name, text in pairs if name not in _VOLATILE)
     query = f"?{urlencode(lasting)}" if lasting else ""
     document = options.get("json")
     body = f" {json.dumps(document, sort_keys=True)}" if document is not None else ""
     return shortened(f"{method} {url.host}{url.raw_path}{query}{body}")
+
+
+def _unlisted(text: str) -> str:
+    """Return the value of a parameter with each of `_LISTS` replaced by its word."""
+    for matcher, word in _LISTS.items():
+        text = text.replace(matcher, word)
+    return text
 
 
 def shortened(key: str) -> str:
