@@ -25,7 +25,8 @@ class LRUCache(Generic[K, V]):
     def __init__(self, max_size: int) -> None:
         self._max_size = max_size
         self._entries: OrderedDict[K, tuple[V, int]] = OrderedDict()
-        self._size = 0
+        self.size = 0
+        """Of all entries."""
         self.hits = 0
         """Number of calls of `get` that found a value."""
         self.misses = 0
@@ -47,19 +48,19 @@ class LRUCache(Generic[K, V]):
         """Store a value; evict others, or the value itself if it alone exceeds `max_size`."""
         self.discard(key)
         self._entries[key] = value, size
-        self._size += size
+        self.size += size
         self._evict()
 
     def _evict(self) -> None:
-        while self._size > self._max_size:
-            self._size -= self._entries.popitem(last=False)[1][1]
+        while self.size > self._max_size:
+            self.size -= self._entries.popitem(last=False)[1][1]
 
     def resize(self, key: K, value: V, *, size: int) -> None:
         """Change the size of an entry, unless it has another value or was evicted."""
         entry = self._entries.get(key)
         if entry is not None and entry[0] is value:
             self._entries[key] = value, size
-            self._size += size - entry[1]
+            self.size += size - entry[1]
             self._evict()
 
     def replace_key(self, key: K) -> None:
@@ -70,7 +71,7 @@ class LRUCache(Generic[K, V]):
     def clear(self) -> None:
         """Remove everything."""
         self._entries.clear()
-        self._size = 0
+        self.size = 0
 
     def retain(self, keep: Callable[[K], bool]) -> None:
         """Remove the entries whose key `keep` rejects."""
@@ -80,7 +81,7 @@ class LRUCache(Generic[K, V]):
     def discard(self, key: K) -> None:
         """Remove `key` if it is present."""
         if (entry := self._entries.pop(key, None)) is not None:
-            self._size -= entry[1]
+            self.size -= entry[1]
 
 
 class FairLRUCache(Generic[K, V]):

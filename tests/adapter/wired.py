@@ -64,6 +64,8 @@ class Objects:
     ) -> None:
         self.kinds = kinds
         self.known = objects
+        self._names: dict[tuple[str, ...], tuple[str, ...]] = {}
+        """Equal names are the same object, as those of an index without changes."""
         self.finished: set[str] = set()
         self.ready: dict[str, float] = {}
         """Pod -> seconds for which it has been Ready; others are not."""
@@ -84,11 +86,14 @@ class Objects:
     ) -> tuple[str, ...]:
         if self.failure is not None:
             raise self.failure
-        by_name = self.known.get((resource, namespace), {})
-        return tuple(name for name, labels in by_name.items() if selector.matches(labels))
+        return self.present_names(resource, namespace=namespace, selector=selector)
 
-    def present_names(self, *_: object, **__: object) -> None:
-        return None
+    def present_names(
+        self, resource: GroupResource, *, namespace: str, selector: Selector
+    ) -> tuple[str, ...]:
+        by_name = self.known.get((resource, namespace), {})
+        names = tuple(name for name, labels in by_name.items() if selector.matches(labels))
+        return self._names.setdefault(names, names)
 
     async def objects(
         self, resource: GroupResource, *, namespace: str, selector: Selector
@@ -153,6 +158,9 @@ class Evaluation:
         await self._ask(plan)
         named = ((name, self.known.get((plan.resource, name))) for name in plan.names)
         return Evaluated(values={name: value for name, value in named if value is not None})
+
+    def repeats(self, *_: object) -> bool:
+        return False
 
     async def usages(
         self, plans: Sequence[Plan], *, deadline: float | None = None

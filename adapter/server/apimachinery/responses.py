@@ -50,18 +50,10 @@ class Answer:
     @functools.cached_property
     def constant_lines(self) -> bytes:
         """The status line, and the headers that follow from the answer."""
-        fields: dict[str, str] = {hdrs.CACHE_CONTROL: "no-cache, private"}
-        if self.content_type:
-            fields[hdrs.CONTENT_TYPE] = self.content_type
-        fields.update(self.headers)
-        if self.status not in _BODILESS:
-            fields[hdrs.CONTENT_LENGTH] = str(len(self.body))
-        if any("\r" in value or "\n" in value for value in fields.values()):
-            raise ValueError(f"line break in a header: {fields}")
-        lines = (f"{name}: {value}\r\n" for name, value in fields.items())
-        phrase = http.HTTPStatus(self.status).phrase
-        text = f"HTTP/1.1 {self.status} {phrase}\r\n{''.join(lines)}"
-        return text.encode("utf-8", "surrogateescape")
+        lines = _constant_lines(self.status, self.content_type, tuple(self.headers.items()))
+        if self.status in _BODILESS:
+            return lines
+        return b"%bContent-Length: %d\r\n" % (lines, len(self.body))
 
 
 def with_warning(answer: Answer, causes: Sequence[Finding]) -> Answer:
@@ -117,6 +109,20 @@ def render(answer: Answer, request: Request) -> bytes:
         _date(int(time.time())),
         b"" if request.method == hdrs.METH_HEAD else answer.body,
     )
+
+
+@functools.lru_cache(maxsize=256)
+def _constant_lines(status: int, content_type: str, headers: tuple[tuple[str, str], ...]) -> bytes:
+    """Return the status line, and the headers that many responses have in common."""
+    fields: dict[str, str] = {hdrs.CACHE_CONTROL: "no-cache, private"}
+    if content_type:
+        fields[hdrs.CONTENT_TYPE] = content_type
+    fields.update(headers)
+    if any("\r" in value or "\n" in value for value in fields.values()):
+        raise ValueError(f"line break in a header: {fields}")
+    lines = (f"{name}: {value}\r\n" for name, value in fields.items())
+    text = f"HTTP/1.1 {status} {http.HTTPStatus(status).phrase}\r\n{''.join(lines)}"
+    return text.encode("utf-8", "surrogateescape")
 
 
 @functools.lru_cache(maxsize=1)

@@ -165,14 +165,9 @@ class Evaluation:
             raise loss
         return evaluated
 
-    def present(self, plan: Plan) -> Evaluated[Mapping[str, Value]] | None:
-        """Return the values of objects, and count a request, if no query is needed.
-
-        They are those of `values`, and the same object until there are newer ones.
-        """
-        shared, requested = self._shared_query(plan), (plan.namespace, plan.names)
-        snapshot = shared.present(requested)
-        return None if snapshot is None else snapshot.answers.get(requested)
+    def repeats(self, plan: Plan, found: Evaluated[Mapping[str, Value]]) -> bool:
+        """Return whether `values` would return the same object; if so, count a request."""
+        return self._shared_query(plan).repeats((plan.namespace, plan.names), found)
 
     async def usages(
         self, plans: Sequence[Plan], *, deadline: float | None = None

@@ -125,24 +125,26 @@ class SharedQuery:
 
     def lookup(self, requested: ObjectNames) -> Snapshot | None:
         """Count a request; return the newest evaluation that covers it and has not expired."""
-        snapshot = self.present(requested)
-        if snapshot is None:
-            self._record(requested, self._now())
-        return snapshot
-
-    def present(self, requested: ObjectNames) -> Snapshot | None:
-        """Return the newest evaluation that covers a request, and count it if there is one."""
         now = self._now()
         snapshot = self._covering(requested, now)
-        if snapshot is not None:
-            self._record(requested, now)
-            self._counts.shared.inc()
+        self._count(requested, now, answered=snapshot is not None)
         return snapshot
 
-    def _record(self, requested: ObjectNames, now: float) -> None:
+    def repeats(self, requested: ObjectNames, answer: object) -> bool:
+        """Return whether that evaluation still gives the same answer; if so, count a request."""
+        now = self._now()
+        snapshot = self._covering(requested, now)
+        if snapshot is None or snapshot.answers.get(requested) is not answer:
+            return False
+        self._count(requested, now, answered=True)
+        return True
+
+    def _count(self, requested: ObjectNames, now: float, *, answered: bool) -> None:
         if self._shared:
             self._demand.record(requested, now)
             self._note_size()
+        if answered:
+            self._counts.shared.inc()
 
     async def evaluate(
         self, request: Plan, *, deadline: float | None, after: float = 0.0

@@ -215,10 +215,12 @@ def _is_current(
     evaluation: Evaluation,
 ) -> bool:
     """Return whether the objects and their values are still the same; if so, count a request."""
+    if not evaluation.repeats(query, found):
+        return False
     present = objects.present_names(
         resolved.listed, namespace=resolved.target.namespace, selector=resolved.selector
     )
-    return present is names and evaluation.present(query) is found
+    return present is names
 
 
 async def _names(resolved: Question, backend: Backend) -> tuple[str, ...]:

@@ -89,14 +89,14 @@ class Parts:
             metrics=telemetry.CauseMetrics(CollectorRegistry()),
         )
         pods = {(PODS, "default"): {"p": {}}}
-        questions, objects = Questions(), wired.Objects(self.kinds, pods)
+        questions, self.objects = Questions(), wired.Objects(self.kinds, pods)
         self.during_review: ruleset.RuleSet | None = None
         """Rules that are adopted while the request is authorized."""
         self.handler = wired.router_of(
             lambda: Backend(
                 generation=self.relist.generation,
                 kinds=self.kinds,
-                objects=objects,
+                objects=self.objects,
                 evaluation=self.evaluation,
                 collector=self.collector,
                 questions=questions,
@@ -178,3 +178,33 @@ async def test_a_request_is_answered_by_the_generation_that_it_began_with(
 
     async with wired.listening(parts.handler) as port:
         assert (await wired.fetch(port, USAGE)).status == status
+
+
+async def test_an_answer_is_sent_again_while_its_objects_and_values_are_the_same(parts):
+    evaluated = []
+    values = parts.evaluation.values
+
+    async def count(plan, **options):
+        evaluated.append(plan.names)
+        return await values(plan, **options)
+
+    parts.evaluation.values = count
+    path = CUSTOM[:-1] + "*/always"
+
+    async with wired.listening(parts.handler) as port:
+        replies = [await wired.fetch(port, path) for _ in range(3)]
+        assert replies[0].body == replies[1].body == replies[2].body
+        assert len(evaluated) == 1
+
+        parts.objects.known[PODS, "default"] = {"p": {}, "q": {}}
+        await wired.fetch(port, path)
+        assert evaluated[1:] == [("p", "q")]
+
+        parts.evaluation.adopt(())  # forgets the values
+        await wired.fetch(port, path)
+        assert len(evaluated) == 3
+
+        await parts.adopt(NEW)
+        await parts.adopt(OLD)
+        await wired.fetch(port, path)
+        assert len(evaluated) == 4

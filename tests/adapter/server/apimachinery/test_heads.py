@@ -211,3 +211,15 @@ def test_a_malformed_target_is_not_remembered(parse):
     for _ in range(2):
         with pytest.raises(MalformedError):
             parse("/%zz", HEADERS)
+
+
+def test_an_answer_is_kept_with_its_head_unless_it_is_large():
+    heads, request = Heads(), request_of(Received("/apis", HEADERS))
+    head = parse_and_remember(heads, request)
+    alone = heads.cache.size
+
+    heads.keep(request, head, "answer", size=1000)
+    assert (head.answer, heads.cache.size) == ("answer", alone + 1000)
+
+    heads.keep(request, head, "large answer", size=32 << 10)
+    assert (head.answer, heads.cache.size) == (None, alone)

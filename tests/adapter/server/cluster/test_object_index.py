@@ -242,7 +242,7 @@ def test_caches_are_bounded(monkeypatch):
 
     assert len(index._by_label) == object_index._MAX_KEYS
     assert "app" in index._by_label
-    assert index._names._size <= 1000
+    assert index._names.size <= 1000
 
 
 def test_a_list_of_all_objects_does_not_evict_the_names_of_a_selector(monkeypatch):
