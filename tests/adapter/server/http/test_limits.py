@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import datetime as dt
 import gc
+import os
 import socket
 import ssl
 import tempfile
@@ -23,6 +24,7 @@ from tests.adapter import wired
 from tools.certificates import Holder
 from tools.waiting import until
 
+NO_EXTENSIONS = bool(os.environ.get("AIOHTTP_NO_EXTENSIONS"))
 BUNDLE = issue_temporary(("127.0.0.1",), now=dt.datetime.now(dt.UTC))
 CLIENT_CA = Holder("front-proxy-ca", ca=True)
 CLIENT = Holder("front-proxy-client", CLIENT_CA, usages=(ExtendedKeyUsageOID.CLIENT_AUTH,))
@@ -134,7 +136,10 @@ async def test_a_head_over_1_mib_closes_the_connection_with_one_log_line(port, p
         b"\x00\x01\x02\r\n\r\n",
         b"HELLO\r\n\r\n",
         b"GET\r\n\r\n",
-        b"FOO / HTTP/1.1\r\nHost: x\r\n\r\n",
+        pytest.param(
+            b"FOO / HTTP/1.1\r\nHost: x\r\n\r\n",
+            marks=pytest.mark.skipif(NO_EXTENSIONS, reason="aiohttp's parser in Python takes it"),
+        ),
         b"GET / HTTP/1.1\r\nBad Header\r\n\r\n",
         b"GET \xff HTTP/1.1\r\nHost: x\r\n\r\n",
     ],
