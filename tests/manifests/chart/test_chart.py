@@ -248,7 +248,7 @@ def test_values_of_every_type_that_the_original_accepts():
     [
         ({"rules": {"default": "false"}}, "/rules/default': got string, want boolean"),
         ({"replicas": -1}, "/replicas': minimum: got -1, want 0"),
-        ({"presets": ["gpu-dcgm", "gpu-x"]}, "/presets/1': value must be one of 'auto', 'gateway"),
+        ({"presets": ["gpu-dcgm", "gpu-x"]}, "/presets/1': value must be one of 'auto', 'accel"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(values, error):

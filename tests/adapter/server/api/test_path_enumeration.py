@@ -118,6 +118,9 @@ class Reads:
     async def refresh(self):
         return self.kinds
 
+    def repeats(self, *_):
+        return False
+
     async def values(self, plan, **more):
         self.read.add(("values", plan.resource, plan.namespace, plan.names, plan.metric))
         value = Value(milli=1000, time=100.5, samples=1)
