@@ -19,7 +19,7 @@ MAX_LISTS = 0.01
 MAX_CPU_RATIO = 12.0
 """Limit of the CPU time of the server per request in the open loop, compared with the bare
 handler's. Latencies have no limit: they depend on what else the machine does."""
-MIN_RATE_RATIO = 0.35
+MIN_RATE_RATIO = 0.3
 """Limit of requests per second in the closed loop, compared with the bare handler's."""
 MIN_PROTOBUF_RATIO = 0.9
 """Limit of requests per second in protobuf, compared with JSON. Encoded answers are remembered, so
