@@ -145,7 +145,7 @@ def build_router(
         answer = await encoded.encode(info.meaning, content, accepted)
         if content.is_current is not None:
             kept = _Kept(ref(backend.generation.catalog), backend.kinds, content.is_current, answer)
-            heads.keep(request, head, kept, size=_KEPT_SIZE * len(answer.body))
+            heads.keep(head, kept, size=_KEPT_SIZE * len(answer.body))
         # An answer with values does not wait for the review. The next one has the warning.
         if content.causes and caller.is_known_to_read(list_of_metrics):
             return responses.with_warning(answer, content.causes)

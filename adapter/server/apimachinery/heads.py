@@ -37,7 +37,7 @@ class Head:
     What follows from a head is kept with it, while it is remembered.
     """
 
-    __slots__ = ("admitted", "answer", "headers", "info", "is_remembered", "size", "user")
+    __slots__ = ("admitted", "answer", "headers", "info", "key", "size", "user")
 
     def __init__(self, headers: MultiMapping[str], info: RequestInfo) -> None:
         self.headers = headers
@@ -45,14 +45,19 @@ class Head:
         self.info = info
         self.size = 0
         """Estimated bytes, with what is parsed from it, once it is remembered."""
-        self.is_remembered = False
-        """Whether what follows from it may be kept: it may come again, and its size is limited."""
+        self.key = b""
+        """That of the cache; empty until the head is remembered."""
         self.user: tuple[object, Any] | None = None
         """The user that front proxies name, after the trust under which they may."""
         self.admitted: Any = None
         """What the filters know about requests with this head."""
         self.answer: Any = None
         """What the router answered last."""
+
+    @property
+    def is_remembered(self) -> bool:
+        """Whether it may come again, as the same object."""
+        return bool(self.key)
 
 
 class Heads:
@@ -84,17 +89,17 @@ class Heads:
         key = _key(request.head)
         size = head.info.size + _size(key, request)
         if size <= _MAX_HEAD:
-            head.is_remembered, head.size = True, size
+            head.key, head.size = key, size
             self.cache.set(key, head, size=size)
 
-    def keep(self, request: Request, head: Head, answer: object, *, size: int) -> None:
+    def keep(self, head: Head, answer: object, *, size: int) -> None:
         """Keep what the router answered with a head, unless it is large; `size` is in bytes."""
         if not head.is_remembered:
             return
         if head.size + size > _MAX_HEAD:
             answer, size = None, 0
         head.answer = answer
-        self.cache.resize(_key(request.head), head, size=head.size + size)
+        self.cache.resize(head.key, head, size=head.size + size)
 
 
 def _key(head: bytes) -> bytes:

@@ -218,8 +218,8 @@ def test_an_answer_is_kept_with_its_head_unless_it_is_large():
     head = parse_and_remember(heads, request)
     alone = heads.cache.size
 
-    heads.keep(request, head, "answer", size=1000)
+    heads.keep(head, "answer", size=1000)
     assert (head.answer, heads.cache.size) == ("answer", alone + 1000)
 
-    heads.keep(request, head, "large answer", size=32 << 10)
+    heads.keep(head, "large answer", size=32 << 10)
     assert (head.answer, heads.cache.size) == (None, alone)
