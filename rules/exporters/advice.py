@@ -25,7 +25,9 @@ _REMEDIES: Mapping[str, str] = {
 }
 _LATE = "Such series appear with the first request"
 _ENDPOINTS = "; ".join(
-    each.endpoint.format(path=each.path) for each in generations.GENERATIONS if each.endpoint
+    each.endpoint
+    for each in generations.GENERATIONS
+    if each.endpoint and "{path}" not in each.endpoint  # `presets scrape` has the path
 )
 _KUBELET = (
     "without `-k` (DCGM_EXPORTER_KUBERNETES=true) and the host path /var/lib/kubelet/pod-resources "
@@ -47,6 +49,11 @@ _MANY = 5
 """Names that a finding shows."""
 _WORDS = re.compile(r"[^_:]+")
 _RELABEL = "relabel __meta_kubernetes_pod_node_name to `node` in the exporter's scrape config"
+
+
+def scrape_command(preset: str, options: str = "") -> str:
+    """Return the command that prints what makes Prometheus scrape the exporters of a preset."""
+    return f"`gpu-metrics-adapter presets scrape {preset}{options}`"
 
 
 def _bad(reason: str, fact: str, cure: str = "") -> Finding:
@@ -86,8 +93,8 @@ def on_nothing(
         yield _bad(
             "no-gpu-series",
             f"Prometheus {scrapes} series of a GPU exporter or model server that a preset reads",
-            "Check that one is deployed, and that a ServiceMonitor, PodMonitor or scrape config "
-            "selects it (kube-prometheus-stack needs its `release` label on them). "
+            "Check that one is deployed. `gpu-metrics-adapter presets scrape` prints what makes "
+            "Prometheus scrape it (kube-prometheus-stack needs its `release` label on monitors). "
             f"{_ENDPOINTS}. For other series names, write rules and load them with --config",
         )
     if down:

@@ -6,7 +6,7 @@ findings are in `advice`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -29,14 +29,12 @@ DEFAULT = "gpu-dcgm"
 """Preset to use while nothing is detected: its metrics can be requested once series appear."""
 KEPT = 3600.0
 """Seconds for which a preset stays in use after its series."""
-_VARIANTS = {"dcgm": generations.MIG, "dcgm-compat": generations.OLD_NAMES}
-"""Presets that replace that of a generation, and come before it if both are used."""
 _LAST = (generations.PROFILING, generations.NODE)
 _ORDER = (
     *dict.fromkeys(
         preset
         for each in GENERATIONS
-        for preset in (_VARIANTS.get(each.name, each.preset), each.preset)
+        for preset in (generations.VARIANTS.get(each.name, each.preset), each.preset)
         if preset not in {"", *_LAST}
     ),
     *_LAST,
@@ -80,17 +78,17 @@ class DetectedExporter:
     """An exporter, model server or gateway that Prometheus scrapes."""
 
     generation: ExporterGeneration
-    release: str
+    release: str = ""
     """Releases of the exporter that have these labels; may be empty."""
     schemes: tuple[Scheme, ...]
     """How series name pods; several if the exporter is scraped in several ways."""
-    nodes: tuple[str, ...]
+    nodes: tuple[str, ...] = ()
     """Labels that name nodes for the presets, in order of preference."""
     metrics: tuple[str, ...]
     """API names without `_current` or `_over_time` that the presets provide."""
     presets: tuple[str, ...]
     findings: tuple[Finding, ...]
-    provisional: bool
+    provisional: bool = False
     """Whether other presets may fit once a pod uses a GPU."""
 
     @property
@@ -157,7 +155,7 @@ def analyze(observations: Observations) -> Detection:
         )
     return Detection(
         exporters=exporters,
-        presets=tuple(sorted(fitting, key=_ORDER.index)),
+        presets=in_order(fitting),
         findings=tuple(findings),
     )
 
@@ -177,9 +175,14 @@ def absences(
     }
     return {
         name: since[name]
-        for name in sorted(since, key=_ORDER.index)
+        for name in in_order(since)
         if (start := since[name]) is None or now - start < KEPT
     }
+
+
+def in_order(names: Iterable[str]) -> tuple[str, ...]:
+    """Return the names of presets in the order in which they are loaded, each once."""
+    return tuple(sorted({*names}, key=_ORDER.index))
 
 
 def _names(generation: ExporterGeneration, labels: Mapping[str, frozenset[str]]) -> frozenset[str]:
@@ -246,22 +249,22 @@ def _server(generation: ExporterGeneration, observations: Observations) -> Detec
     repeated = frozenset[str]().union(
         *(_live(each, observations) for each in GENERATIONS if each.repeats)
     )
-    replaced = bool((live & observations.honored) - repeated)
+    honored = live & observations.honored
+    schemes: tuple[Scheme, ...] = ()
+    if "pod" in labels and not generation.external:  # series of a gateway are of no pod
+        schemes = ("repeated" if generation.repeats and honored else "scraped",)
     return DetectedExporter(
         generation=generation,
-        release="",
-        schemes=tuple(_server_schemes(generation, labels, live & observations.honored)),
-        nodes=(),
+        schemes=schemes,
         metrics=tuple(_metrics(generation, names, presets)),
         presets=presets,
         findings=(
-            *advice.on_server(generation, labels, names, replaced=replaced),
+            *advice.on_server(generation, labels, names, replaced=bool(honored - repeated)),
             *advice.on_targets(
                 max((observations.targets_of_pod.get(each, 1) for each in live), default=1),
                 max((observations.ports_of_pod.get(each, 1) for each in live), default=1),
             ),
         ),
-        provisional=False,
     )
 
 
@@ -269,14 +272,6 @@ def _renamed(generation: ExporterGeneration, live: frozenset[str]) -> frozenset[
     """Return the series of `fields` of which a live series is another name."""
     others = generation.other_names.items()
     return frozenset(series for series, names in others if not live.isdisjoint(names))
-
-
-def _server_schemes(
-    generation: ExporterGeneration, labels: frozenset[str], honored: frozenset[str]
-) -> Iterator[Scheme]:
-    """Yield how the series of a server name its pods; those of a gateway are of no pod."""
-    if "pod" in labels and not generation.external:
-        yield "repeated" if generation.repeats and honored else "scraped"
 
 
 def _labels(names: frozenset[str], labels: Mapping[str, frozenset[str]]) -> frozenset[str]:

@@ -18,11 +18,15 @@ from typing import Any
 import yaml
 
 from rules import presets
+from rules.exporters import target
+from rules.exporters.target import Target
 
 PROFILING = "gpu-dcgm-prof"
 MIG = "gpu-dcgm-mig"
 NODE = "gpu-node"
 OLD_NAMES = "gpu-dcgm1x"
+VARIANTS: Mapping[str, str] = {"dcgm": MIG, "dcgm-compat": OLD_NAMES}
+"""Generation -> the preset that replaces its own, and comes before that if both are used."""
 
 POD_LABELS = ("exported_pod", "pod_name", "pod")
 """Labels that name a pod, in the presets' order of preference."""
@@ -46,9 +50,7 @@ class ExporterGeneration:
     """Preset for series that name pods; empty if none reads them."""
     podless_preset: str = ""
     """Preset for series that do not name pods; empty for the same preset."""
-    port: int = 0
-    path: str = "/metrics"
-    """Usual port and path to scrape; the port is 0 if it is not known."""
+    scrape: Target = field(default_factory=Target)
     endpoint: str = ""
     """What must be known to find metrics there, as a sentence with `{path}`; may be empty."""
     fields: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -186,6 +188,7 @@ def _generation(
     for key in ("labels", "without_labels", "own_series"):
         entry[key] = frozenset(entry.get(key, ()))
     entry["other_series"] = tuple(entry.get("other_series", ()))
+    entry["scrape"] = target.read(entry.get("scrape", {}))
     if not preset and "repeats" not in entry:
         entry.setdefault("advice", _WRITE_RULES)
     return ExporterGeneration(
@@ -204,10 +207,7 @@ def _load() -> Iterator[ExporterGeneration]:
     texts[""] = unread.read_text(encoding="utf-8")
     for preset, text in texts.items():
         for entry in yaml.load(text, Loader=yaml.CSafeLoader) or ():
-            yield _generation(
-                preset,
-                **{re.sub("[A-Z]", r"_\g<0>", key).lower(): each for key, each in entry.items()},
-            )
+            yield _generation(preset, **target.fields(entry))
 
 
 GENERATIONS = tuple(sorted(_load(), key=lambda each: each.order))
@@ -285,6 +285,11 @@ def matchers(names: Collection[str]) -> tuple[str, ...]:
             }
         )
     )
+
+
+def preset_of(series: str) -> str:
+    """Return the first preset that reads a series; empty without one."""
+    return next((each.preset for each in GENERATIONS if series in each.series and each.preset), "")
 
 
 def is_of_gpus(series: str) -> bool:

@@ -8,14 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
 
-from adapter.clients import detection
-from adapter.clients import prometheus as clients
 from tools.presets import api, worlds
 from tools.presets.table import ACCELERATED, ACCELERATORS, METRICS, SCHEMES
 from tools.real import prometheus
@@ -29,9 +25,7 @@ def test_the_table_has_every_exporter() -> None:
 
 @pytest.mark.usefixtures("real_servers")
 @pytest.mark.parametrize(("scheme", "copies"), _SCRAPED)
-async def test_presets_provide_the_expected_values_and_no_others(
-    scheme: str, copies: int, tmp_path: Path
-) -> None:
+async def test_presets_provide_the_expected_values_and_no_others(scheme, copies, tmp_path):
     expected = {
         metric: _values(metric, "pods") | _values(metric, "nodes")
         for metric in METRICS
@@ -72,16 +66,13 @@ def _values(metric: str, kind: str) -> dict[str, Fraction]:
 
 @pytest.mark.usefixtures("real_servers")
 @pytest.mark.parametrize("name", ACCELERATORS)
-async def test_an_exporter_alone_is_detected_and_taken_for_no_other(
-    name: str, tmp_path: Path
-) -> None:
+async def test_an_exporter_alone_is_detected_and_taken_for_no_other(name, tmp_path):
     case = ACCELERATORS[name]
     with worlds.exporters(ACCELERATED) as port:
         config = worlds.accelerators([name], port, scheme=SCHEMES[0])
         with prometheus.run(tmp_path, config) as server:
             worlds.wait_until_scraped(server, 1)
-            async with aiohttp.ClientSession() as session:
-                detected = await detection.report(clients.Prometheus(session, server.url))
+            detected = await api.detected(server.url)
 
     [exporter] = detected.exporters
     assert detected.presets == (case["preset"],)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from pathlib import Path
 
 import pytest
 
@@ -360,9 +359,7 @@ CASES: Mapping[str, tuple[Series, str, str, Expected]] = {
 
 
 @pytest.mark.usefixtures("real_servers")
-def test_a_gateway_has_the_values_of_its_load(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_gateway_has_the_values_of_its_load(tmp_path, capsys):
     file = tmp_path / "tests.yaml"
     tests = [
         case(f"{name}, scraped by {jobs}", jobs, *each)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -35,9 +34,7 @@ COMBINED = {
 
 @pytest.mark.usefixtures("real_servers")
 @pytest.mark.parametrize("preset", NAMES)
-def test_a_restart_of_the_exporter_does_not_change_the_mean(
-    preset: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_restart_of_the_exporter_does_not_change_the_mean(preset, tmp_path, capsys):
     rules = yaml.safe_load(presets.text(preset))["rules"]
     chosen = [
         rule

@@ -14,13 +14,10 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
 
 from adapter.cli import program
 from adapter.cli.local_prometheus.remote_write import STALE, Labels
-from adapter.clients import detection
-from adapter.clients.prometheus import Prometheus
 from rules import presets, ruleset
 from rules.exporters import detect
 from rules.exporters.generations import GENERATIONS
@@ -85,9 +82,7 @@ def series(pod: str, file: str, grown: Grown) -> Iterator[tuple[dict[str, str], 
 
 
 @pytest.fixture(scope="module")
-def server(
-    real_servers: None, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[prometheus.Prometheus]:
+def server(real_servers, tmp_path_factory):
     """Yield a Prometheus with six minutes of samples and four more, so that none becomes stale."""
     every = [
         (grown, each) for pod, (file, grown, _) in PODS.items() for each in series(pod, file, grown)
@@ -108,9 +103,7 @@ def manifests() -> str:
 
 
 @pytest.fixture(scope="module")
-def scraped(
-    real_servers: None, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[prometheus.Prometheus]:
+def scraped(real_servers, tmp_path_factory):
     with prometheus.run(tmp_path_factory.mktemp("scraped")) as running:
         yield running
 
@@ -126,9 +119,7 @@ async def answers(folder: Path, server: prometheus.Prometheus, names: tuple[str,
     return found
 
 
-async def test_every_server_has_the_values_of_its_load(
-    server: prometheus.Prometheus, tmp_path: Path
-) -> None:
+async def test_every_server_has_the_values_of_its_load(server, tmp_path):
     """Servers of all kinds answer one request for one metric, in its unit."""
     found = await answers(tmp_path, server, PRESETS)
 
@@ -156,9 +147,7 @@ def test_a_preset_for_model_servers_has_metrics_of_the_table_and_merges_them(pre
 
 
 @pytest.mark.usefixtures("real_servers")
-def test_a_service_has_the_sum_of_its_servers_or_the_fullest_of_them(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_service_has_the_sum_of_its_servers_or_the_fullest_of_them(tmp_path, capsys):
     """Ranks of one engine report the same requests; servers of a Service may differ in size."""
     ranks = [
         (f'sglang:num_{state}_reqs{{{target(pod)},model_name="m",dp_rank="0",tp_rank="{rank}"}}', n)
@@ -256,8 +245,7 @@ async def detected(server: prometheus.Prometheus, *samples: Labels) -> detect.De
     every = [*samples, *({"__name__": "up", **dict(each)} for each in targets)]
     server.write((each, 1.0) for each in every)
     try:
-        async with aiohttp.ClientSession() as session:
-            return await detection.report(Prometheus(session, server.url))
+        return await api.detected(server.url)
     finally:
         server.write((each, STALE) for each in every)
 
@@ -289,9 +277,7 @@ async def test_a_server_is_detected(pod: str, scraped: prometheus.Prometheus) ->
         assert report.presets == (GATEWAYS[file],)
 
 
-async def test_a_recorded_vllm_is_detected_and_has_its_values(
-    scraped: prometheus.Prometheus, tmp_path: Path
-) -> None:
+async def test_a_recorded_vllm_is_detected_and_has_its_values(scraped, tmp_path):
     """Beside each counter it has a gauge with the time of its creation, which no rule takes."""
     text = (FIXTURES / "recorded/vllm-0.18-loaded.prom").read_text()
     target = {"namespace": NAMESPACE, "pod": "new", "job": "vllm", "instance": "new"}
@@ -314,9 +300,7 @@ async def test_a_recorded_vllm_is_detected_and_has_its_values(
     assert values["kv_cache_utilization_current"] in {Fraction("26.667"), Fraction("53.333")}
 
 
-async def test_servers_and_their_router_are_detected_at_once(
-    scraped: prometheus.Prometheus,
-) -> None:
+async def test_servers_and_their_router_are_detected_at_once(scraped):
     pods = ("vllm", "vllm-router", "sglang", "tei")
 
     report = await detected(scraped, *(each for pod in pods for each in labels_of(pod)))
@@ -344,9 +328,7 @@ async def test_a_gateway_needs_a_namespace_and_no_pod(scraped: prometheus.Promet
     assert codes(await detected(scraped, *nowhere)) == {"litellm": {"no-namespace"}}
 
 
-async def test_honor_labels_that_replace_the_namespace_of_the_pod_are_reported(
-    scraped: prometheus.Prometheus,
-) -> None:
+async def test_honor_labels_that_replace_the_namespace_of_the_pod_are_reported(scraped):
     every = labels_of("triton-models")
     other = {**every[0], "__name__": "other"}
     replaced = ({**each, "namespace": each["exported_namespace"]} for each in every)

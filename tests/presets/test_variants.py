@@ -11,11 +11,8 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
 
-from adapter.clients import detection
-from adapter.clients import prometheus as clients
 from rules.exporters import detect
 from tools.presets import api, worlds
 from tools.presets.table import EXPORTERS, GOLDEN, METRICS, PRESETS, SCHEMES, VARIANTS
@@ -132,9 +129,7 @@ def scheme(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="module")
-def servers(
-    real_servers: None, scheme: str, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Mapping[str, Prometheus]]:
+def servers(real_servers, scheme, tmp_path_factory):
     """Yield a Prometheus for each variant; all tests of one scheme share them."""
     folders = {World(each, scheme): tmp_path_factory.mktemp("prometheus") for each in WORLDS}
     with worlds.scraping(folders) as running:
@@ -149,11 +144,8 @@ def test_the_table_has_every_variant() -> None:
 
 
 @pytest.mark.parametrize("variant", FITTING)
-async def test_a_variant_is_detected(
-    variant: str, scheme: str, servers: Mapping[str, Prometheus]
-) -> None:
-    async with aiohttp.ClientSession() as session:
-        detected = await detection.report(clients.Prometheus(session, servers[variant].url))
+async def test_a_variant_is_detected(variant, scheme, servers):
+    detected = await api.detected(servers[variant].url)
 
     assert detected.presets == FITTING[variant]
     [exporter] = detected.exporters
@@ -181,21 +173,19 @@ async def test_presets_provide_the_expected_value_of_every_pod_and_node(
     metrics = [metric for preset in group for metric in PRESETS[preset]]
 
     async with api.serving(tmp_path, servers[variant].url, objects, flags) as served:
-        pods = {metric: await _pods(served, metric) for metric in metrics}
+        pods = {metric: await every_pod(served, metric) for metric in metrics}
         nodes = await served.nodes("duty_cycle_current")
 
     recorded = VARIANTS[variant]
     assert pods == {
-        metric: _expected_pods(metric) if metric in recorded.metrics else {} for metric in metrics
+        metric: expected_pods(metric) if metric in recorded.metrics else {} for metric in metrics
     }
     expected = scheme in recorded.schemes and "duty_cycle_current" in metrics
     assert nodes == (_expected_nodes() if expected else {})
 
 
 @pytest.mark.parametrize("case", SPECIAL_CASES)
-async def test_a_special_case_has_its_expected_values(
-    case: str, scheme: str, servers: Mapping[str, Prometheus], tmp_path: Path
-) -> None:
+async def test_a_special_case_has_its_expected_values(case, scheme, servers, tmp_path):
     expected = SPECIAL_CASES[case]
     schemes = [expected["scheme"]] if "scheme" in expected else ["exported", "honored"]
     if scheme not in schemes:
@@ -227,7 +217,8 @@ def _round_all(
     }
 
 
-async def _pods(served: api.Api, metric: str) -> dict[str, Fraction]:
+async def every_pod(served: api.Api, metric: str) -> dict[str, Fraction]:
+    """Return the value of each pod in all namespaces."""
     return {
         f"{namespace}/{name}": value
         for namespace in sorted({pod.split("/")[0] for pod in GOLDEN["pods"]})
@@ -235,7 +226,8 @@ async def _pods(served: api.Api, metric: str) -> dict[str, Fraction]:
     }
 
 
-def _expected_pods(metric: str) -> dict[str, Fraction]:
+def expected_pods(metric: str) -> dict[str, Fraction]:
+    """Return the value of each pod, which is the same with every generation."""
     key = METRICS[metric].golden
     return {pod: _round(values[key]) for pod, values in GOLDEN["pods"].items()}
 

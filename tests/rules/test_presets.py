@@ -49,8 +49,3 @@ def test_an_unknown_preset_is_an_error_that_lists_the_presets():
 def test_a_misspelled_preset_is_an_error_that_suggests_the_right_one():
     with pytest.raises(ConfigError, match=r"'gpu-dcmg'; did you mean gpu-dcgm\? \(presets: "):
         presets.text("gpu-dcmg")
-
-
-def test_a_preset_is_not_a_path():
-    with pytest.raises(ConfigError):
-        presets.text("../presets/nope")

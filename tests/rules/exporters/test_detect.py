@@ -237,9 +237,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("observed", "fitting", "expected"), CASES)
-def test_presets_and_findings(
-    observed: Observations, fitting: tuple[str, ...], expected: set[str]
-) -> None:
+def test_presets_and_findings(observed, fitting, expected):
     report = detect.analyze(observed)
 
     assert report.presets == fitting
@@ -293,10 +291,6 @@ def test_sentences_and_flags_of_a_report() -> None:
     assert len(report.sentences) == 1 + len(report.exporters[0].findings)
 
 
-def test_a_prometheus_without_any_series() -> None:
-    assert [each.reason for each in detect.analyze(Observations()).findings] == ["empty"]
-
-
 def test_series_of_an_unknown_exporter_that_look_like_utilization() -> None:
     names = frozenset({"RBLN_DEVICE_STATUS:UTILIZATION", "input_utilization", "gpu_memory_usage"})
     others = names | {UTIL, "DCGM_FI_DEV_ENC_GPU_UTIL", "cluster:gpu_utilization:avg"}
@@ -307,18 +301,6 @@ def test_series_of_an_unknown_exporter_that_look_like_utilization() -> None:
     assert [each.reason for each in alone.findings] == ["unknown-exporter"]
     assert alone.findings == beside.findings
     assert alone.findings[0].fact.endswith("no preset reads them: RBLN_DEVICE_STATUS:UTILIZATION")
-
-
-def test_an_exporter_that_ended_and_a_target_that_is_down() -> None:
-    ended = Observations(
-        indexed={UTIL: frozenset({"pod"})},
-        targets=1,
-        down=1,
-        anything=True,
-        others=frozenset({UTIL}),
-    )
-
-    assert [each.reason for each in detect.analyze(ended).findings] == ["ended", "targets-down"]
 
 
 NEW_UTIL = "DCGM_FI_DEV_GPU_UTIL_RATIO"

@@ -1,0 +1,1 @@
+"""Scrape configurations of exporters, model servers and gateways, from the presets' YAML."""
