@@ -88,7 +88,9 @@ class Finding:
 
     def __str__(self) -> str:
         """Return the reason and the sentence; without a reason, a line about a file."""
-        return f"{self.reason}: {self.sentence}" if self.reason else _line(self)
+        if self.reason:
+            return f"{self.reason}: {self.sentence}"
+        return _line(self, "error" if self.state is State.FAILURE else str(self.state))
 
 
 def document(finding: Finding) -> dict[str, Any]:
@@ -136,19 +138,13 @@ def for_log(finding: Finding) -> str:
     """Return a finding as the log shows it, which has the level of warnings itself."""
     if finding.reason or finding.state is not State.WARNING:
         return str(finding)
-    return _line(finding, with_severity=False)
+    return _line(finding, "")
 
 
-def _line(finding: Finding, *, with_severity: bool = True) -> str:
-    """Return one line about a file, and indented ones if the fact has several; safe to print.
-
-    `with_severity` says whether it has the severity.
-    """
+def _line(finding: Finding, severity: str) -> str:
+    """Return one line about a file, and indented ones if the fact has several; safe to print."""
     where = finding.where
     position = ":".join(str(part) for part in (where.file, where.line, where.column) if part)
-    severity = "error" if finding.state is State.FAILURE else str(finding.state)
-    if not with_severity:
-        severity = ""
     fact = re.sub(r"\n(?! )", "\n  ", escaped(finding.fact, keep="\n"))
     place = ": ".join(filter(None, (position, severity, shorten(where.path))))
     return f"{escaped(place)}: {fact}"

@@ -85,6 +85,14 @@ WORKLOADS = (
     GroupResource("batch", "jobs"),
 )
 """Resources whose `spec.selector` selects their pods."""
+SCALE_TARGETS = (
+    GroupResource("argoproj.io", "rollouts"),
+    GroupResource("disaggregatedset.x-k8s.io", "disaggregatedsetrolescalers"),
+    GroupResource("leaderworkerset.x-k8s.io", "leaderworkersets"),
+    GroupResource("workload.serving.volcano.sh", "modelservings"),
+    GroupResource("workloads.x-k8s.io", "rolebasedgroupscalingadapters"),
+)
+"""Default of `--scale-targets`: resources whose scale subresource selects their pods."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,12 +150,14 @@ class Kinds:
     """All kinds of a cluster. Iteration yields each version of each kind, in discovery order."""
 
     groups: tuple[ApiGroup, ...]
+    scale_targets: tuple[GroupResource, ...] = ()
+    """Resources whose scale subresource selects their pods, as far as the cluster serves them."""
     _kinds: tuple[Kind, ...] = field(repr=False, compare=False)
     _preferred: _Index = field(repr=False, compare=False)
     _first: _Index = field(repr=False, compare=False)
 
     @classmethod
-    def of(cls, groups: Iterable[ApiGroup]) -> Kinds:
+    def of(cls, groups: Iterable[ApiGroup], scale_targets: Iterable[GroupResource] = ()) -> Kinds:
         """Index the kinds of `groups`, which are in discovery order."""
         groups = tuple(groups)
         kinds: list[Kind] = []
@@ -172,8 +182,10 @@ class Kinds:
                         first.setdefault(key, kind)
                         if key not in preferred or rank < preferred[key][0]:
                             preferred[key] = (rank, kind)
+        served = {kind.group_resource for kind in kinds if kind.namespaced}
         return cls(
             groups=groups,
+            scale_targets=tuple(each for each in scale_targets if each in served),
             _kinds=tuple(kinds),
             _preferred={key: kind for key, (_, kind) in preferred.items()},
             _first=first,
@@ -200,23 +212,36 @@ class Kinds:
     def __iter__(self) -> Iterator[Kind]:
         return iter(self._kinds)
 
-    def resolve(self, resource: str, group: str = "") -> Kind:
-        """Return the kind of a resource: singular or plural, any case.
+    @property
+    def workloads(self) -> tuple[GroupResource, ...]:
+        """Resources whose pods are known."""
+        return (*WORKLOADS, *self.scale_targets)
+
+    def find(self, resource: str, group: str = "") -> Kind | None:
+        """Return the kind of a resource: singular or plural, any case; None if there is none.
 
         `group` is a group or the beginning of one. Without it the core group has priority, then the
         first group of discovery, in its preferred version. Follows restmapper/discovery.go of
-        client-go. Raises UnknownResourceError if there is none.
+        client-go.
         """
         return self._find(self._preferred, resource, group)
+
+    def resolve(self, resource: str, group: str = "") -> Kind:
+        """Return the kind of a resource as `find`. Raises UnknownResourceError."""
+        if kind := self.find(resource, group):
+            return kind
+        raise _unknown(resource, group)
 
     def first(self, resource: str, group: str = "") -> Kind:
         """Return the first match in discovery order, which may not be the preferred version.
 
         Raises UnknownResourceError if there is none.
         """
-        return self._find(self._first, resource, group)
+        if kind := self._find(self._first, resource, group):
+            return kind
+        raise _unknown(resource, group)
 
-    def _find(self, index: _Index, resource: str, group: str) -> Kind:
+    def _find(self, index: _Index, resource: str, group: str) -> Kind | None:
         spelling = resource.lower()
         if kind := index.get((group, spelling)):
             return kind
@@ -224,10 +249,12 @@ class Kinds:
             for each in self.groups:
                 if each.name.startswith(group) and (kind := index.get((each.name, spelling))):
                     return kind
-        raise UnknownResourceError(
-            f'the cluster does not serve the resource "{resource}"'
-            + (f' in the API group "{group}"' if group else "")
-        )
+        return None
+
+
+def _unknown(resource: str, group: str) -> UnknownResourceError:
+    of_group = f' in the API group "{group}"' if group else ""
+    return UnknownResourceError(f'the cluster does not serve the resource "{resource}"{of_group}')
 
 
 def _rank(position: int, group: ApiGroup, version: str) -> tuple[int, int]:

@@ -38,6 +38,7 @@ HPA_TEXT = 256
 _REFUSED = "the ConfigMap is refused"
 _SHARED = "the youngest beyond their namespace's share are refused"
 _WAIT = "further requests wait"
+_SCRAPE = "the scrape fails"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,6 +130,13 @@ class Limits:
         "requests to the other server for all namespaces together",
         f"{_WAIT}, each namespace in turn",
     )
+    scrape_targets: int = _limit(
+        20_000, "targets", "one job of `presets scrape`", "the job is not scraped"
+    )
+    scrape_body: int = _limit(16 << 20, "bytes", "one page, decompressed", _SCRAPE)
+    scrape_samples: int = _limit(50_000, "samples", "one page", _SCRAPE)
+    scrape_labels: int = _limit(100, "labels", "one series", _SCRAPE)
+    scrape_label_value: int = _limit(2_048, "bytes", "the value of one label", _SCRAPE)
 
     def __post_init__(self) -> None:
         for each in dataclasses.fields(self):

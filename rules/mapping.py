@@ -48,14 +48,13 @@ class LabelMapping:
         overridden: dict[str, GroupResource | None] = {}
         labels: dict[GroupResource, tuple[str, ...]] = {}
         for override in self.overrides:
-            try:
-                resource = kinds.resolve(override.resource, override.group).group_resource
-            except UnknownResourceError:
+            kind = kinds.find(override.resource, override.group)
+            # Without a kind, the template must not associate the label with another resource.
+            overridden[override.label] = kind.group_resource if kind else None
+            if kind is None:
                 unknown.append(override)
-                # The template must not associate the label with another resource.
-                overridden[override.label] = None
             else:
-                overridden[override.label] = resource
+                resource = kind.group_resource
                 labels[resource] = (*labels.get(resource, ()), override.label)
         return BoundMapping(
             unknown=tuple(unknown),
@@ -106,17 +105,10 @@ class BoundMapping:
 
     def _resource(self, label: str) -> GroupResource | None:
         if label not in self._resources:
-            self._resources[label] = self._read(label)
+            spelling = self._template.read(label) if self._template else None
+            kind = self._kinds.find(spelling.resource, spelling.group) if spelling else None
+            self._resources[label] = kind.group_resource if kind else None
         return self._resources[label]
-
-    def _read(self, label: str) -> GroupResource | None:
-        spelling = self._template.read(label) if self._template else None
-        if not spelling:
-            return None
-        try:
-            return self._kinds.resolve(spelling.resource, spelling.group).group_resource
-        except UnknownResourceError:
-            return None
 
     def _render(self, resource: GroupResource) -> str:
         if not self._template:

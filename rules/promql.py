@@ -92,6 +92,14 @@ def parse(query: str) -> Expression:
         raise PlanError(f"promql-parser fails: {error}") from error
 
 
+def tree(query: str) -> Expression | None:
+    """Return the syntax tree of a query; None if it cannot be parsed."""
+    try:
+        return parse(query)
+    except PlanError:
+        return None
+
+
 def selector(text: str) -> tuple[Matcher, ...]:
     """Return the matchers of an instant vector selector, the metric name first.
 
@@ -346,6 +354,11 @@ def _is_hidden(token: str) -> bool:
 def label(name: str) -> str:
     """Return a label name as PromQL source: quoted unless it is a classic name."""
     return name if _CLASSIC_LABEL.fullmatch(name) else quote(name)
+
+
+def of_names(names: Iterable[str]) -> str:
+    """Return the selector of all series with these names, which may be patterns."""
+    return f"{{{matcher('__name__', '=~', '|'.join(names))}}}"
 
 
 def matcher(name: str, operator: str, value: str) -> str:

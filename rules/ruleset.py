@@ -63,11 +63,11 @@ class CompiledRule:
     config: config.Rule
     content: str
     """What the rule means: everything that files say about it and its source, without positions."""
-    matchers: tuple[Matcher, ...]
+    matchers: tuple[Matcher, ...] = ()
     """Of `seriesQuery`; empty if it does not parse, or if `or` joins alternatives."""
-    pinned_series: str | None
+    pinned_series: str | None = None
     """The series name that `seriesQuery` requires by equality; None without one."""
-    filters: tuple[naming.Filter, ...]
+    filters: tuple[naming.Filter, ...] = ()
     namer: naming.Namer
     mapping: mapping.LabelMapping
     query: template.Template
@@ -82,6 +82,19 @@ class CompiledRule:
 
     def __hash__(self) -> int:
         return hash(self.content)
+
+    @property
+    def preset(self) -> str:
+        """The name of the preset that the rule is from; empty if it is from a file."""
+        file = self.config.where.file
+        return file.removeprefix(presets.FILE) if presets.is_preset(file) else ""
+
+    def reading(self, source: str) -> CompiledRule:
+        """Return the same rule with another source, one of the flags."""
+        if source == self.config.source:
+            return self
+        content = sys.intern(f"{self.content} from {source}")
+        return replace(self, config=replace(self.config, source=source), content=content)
 
     @property
     def selects(self) -> bool:
@@ -176,9 +189,19 @@ class RuleSet:
     @property
     def presets(self) -> frozenset[str]:
         """The presets that rules are from."""
-        files = {rule.config.where.file for rule in self.all}
-        return frozenset(
-            file.removeprefix(presets.FILE) for file in files if presets.is_preset(file)
+        return frozenset(rule.preset for rule in self.all if rule.preset)
+
+    def reading(self, source_of: Callable[[CompiledRule], str]) -> RuleSet:
+        """Return the same rules, each with the source that `source_of` returns for it."""
+
+        def moved(rules: tuple[CompiledRule, ...]) -> tuple[CompiledRule, ...]:
+            return tuple(rule.reading(source_of(rule)) for rule in rules)
+
+        return replace(
+            self,
+            rules=moved(self.rules),
+            external=moved(self.external),
+            teams={name: each.reading(source_of) for name, each in self.teams.items()},
         )
 
 
@@ -322,6 +345,8 @@ class _Compiler:
                 self._check_pods(rule, "minPodAge", section, labels)
             if rule.workloads is not None:
                 self._check_pods(rule, "workloads", section, labels)
+            if rule.ahead is not None:
+                self._check_pods(rule, "ahead", section, labels)
         if None in filters or namer is None or labels is None or query is None:
             return None
         return CompiledRule(

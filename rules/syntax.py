@@ -38,11 +38,15 @@ class Matcher:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelList:
-    """LabelList in parentheses: of `by`, `without`, `on` or `ignoring`."""
+    """Labels in parentheses: of `by`, `without`, `on` or `ignoring`."""
 
     names: tuple[str, ...]
     listed: bool
     """True for `by` and `on`, whose labels stay; false for `without` and `ignoring`."""
+
+    def keeps(self, label: str) -> bool:
+        """Return whether `label` stays; the name of a metric never does by default."""
+        return label in self.names if self.listed else label not in {*self.names, "__name__"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +117,7 @@ class Binary:
     many: Literal["", "left", "right"]
     """The side that may have several samples for one of the other: group_left or group_right."""
     copied: tuple[str, ...]
-    """LabelList in parentheses of `group_left` and `group_right`."""
+    """Labels in parentheses of `group_left` and `group_right`."""
     boolean: bool
     """Whether a comparison says `bool`."""
     fills: bool

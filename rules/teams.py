@@ -205,6 +205,10 @@ def _confined(rule: Rule, team: Team, problems: list[Finding]) -> Rule:
     if rule.source != DEFAULT:
         message = "a team cannot choose the Prometheus: remove it"
         problems.append(rule.where.problem(State.FAILURE, "source", message))
+    if rule.ahead is not None:
+        message = "a team cannot read days of the past each minute: remove it, or let the operator"
+        message += " write the rule"
+        problems.append(rule.where.problem(State.FAILURE, "ahead", message))
     try:
         selector = confined.confine_selector(rule.series_query, team.label, team.namespace)
     except PlanError as error:

@@ -67,7 +67,7 @@ def series_by_metric(ruleset: RuleSet, listings: Mapping[int, Listing]) -> Serie
     """Return the metrics of every listing. As expensive as building a catalog."""
     return {
         rule.index: _metrics(rule, listings[rule.index].series)
-        for rule in (*ruleset.rules, *ruleset.external)
+        for rule in ruleset.all
         if rule.index in listings
     }
 

@@ -5,17 +5,29 @@ Pure; from the results of the queries that `questions.of_empty_result` returns.
 
 from __future__ import annotations
 
+import operator
 import re
-from typing import TypeGuard
+from collections.abc import Callable, Mapping
+from typing import Final, TypeGuard
 
 from rules import promql, syntax
 from rules.causes import questions, wording
 from rules.causes.ended import Results
 from rules.causes.questions import ExaminedStep
-from rules.syntax import Binary, Call, Expression, MatrixSelector, Number
+from rules.syntax import Binary, Call, Expression, MatrixSelector, Number, Subquery
 
 _OF_TWO = frozenset({"rate", "increase", "irate", "delta", "idelta", "deriv", "predict_linear"})
 """Functions without a result for a range with one sample."""
+_OPERATORS: Final[Mapping[str, Callable[[float, float], bool]]] = {
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "==": operator.eq,
+    "!=": operator.ne,
+}
+_DEFAULT_STEP = 60.0
+"""Seconds between the steps of a subquery without one: Prometheus' default evaluation interval."""
 
 
 def why_empty(question: ExaminedStep, query: str, results: Results, now: float) -> tuple[str, str]:
@@ -29,8 +41,14 @@ def why_empty(question: ExaminedStep, query: str, results: Results, now: float) 
             written = re.search(rf"\b{re.escape(label)}\s*[=!]", question.rule.config.metrics_query)
             who = "query" if written else "metric selector"
             return f"none with {matchers}", f"Correct the {who}, unless that means 0"
+    if step := subquery_step(query, results, now):
+        why = f"its subquery has one value each {step:g}s, and the series began after the last one"
+        return f"the query has no result: {why}", f"Wait {step:g}s"
     comparison = promql.comparison(query)
-    if comparison and (values := results.get("compared")):
+    values = results.get("compared") or ()
+    if comparison and any(_holds(each.value, comparison[1]) for each in values):
+        comparison = None
+    if comparison and values:
         shown = wording.names(sorted({f"{each.value:g}" for each in values}))
         compared, condition = map(wording.code, comparison)
         return (
@@ -75,6 +93,33 @@ def short_range(query: str, seconds: float) -> str:
                 f"{seconds:.0f} s{why}. Use {2 * count * seconds:.0f}s or more"
             )
     return ""
+
+
+def subquery_step(query: str, results: Results, now: float) -> float:
+    """Return the seconds between the steps of a subquery that has had none since the series began.
+
+    0 if there is no such subquery, or if it is not known.
+    """
+    steps = [
+        _DEFAULT_STEP if each.step is None else each.step.total_seconds()
+        for each in questions.nodes(query)
+        if isinstance(each, Subquery)
+    ]
+    step = max(steps, default=0.0)
+    if not step or not results.get("scrapes"):
+        return 0.0
+    # Steps are multiples of their length, whenever the query is evaluated. "first" has such steps
+    # too: without a result, the series began after the last of them.
+    last = now // step * step
+    first = results.get("first")
+    none = last < first[0].value if first else last <= now // questions.STEP * questions.STEP
+    return step if none else 0.0
+
+
+def _holds(value: float, condition: str) -> bool:
+    """Return whether a value passes a comparison as `promql.comparison` returns it: `<= 100`."""
+    sign = condition[: 2 if condition[1] == "=" else 1]
+    return _OPERATORS[sign](value, float(condition[len(sign) :]))
 
 
 def _is_rate(node: Expression) -> TypeGuard[Call]:

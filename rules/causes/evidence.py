@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from rules.causes import samples
+from rules.causes import questions, samples
 from rules.causes.ended import Results
 from rules.causes.questions import ExaminedStep
 from rules.findings import Finding
+from rules.query.pod_age import FirstSamples
 
 _OF_RULE = frozenset({"answer", "compared", "present", "excluded"})
 """Keys of queries that return what the rule, or an exporter, writes."""
@@ -47,6 +48,22 @@ class Evidence:
     def oldest(self) -> float | None:
         """Age of the oldest of the last samples of the objects, in seconds."""
         return self._number("oldest age")
+
+    @property
+    def interval(self) -> float | None:
+        """Seconds between samples of the objects; None if that is unknown."""
+        count = self._number("steady samples")
+        return questions.WINDOW / count if count else None
+
+    @property
+    def first_samples(self) -> FirstSamples | None:
+        """Times of the first samples of pods; None if they were not queried or not answered."""
+        since = self._number("series since")
+        if since is None or "first samples" not in self.results:
+            return None
+        label, names = self.question.step.binding.resource, self.question.names
+        found = {each.labels.get(label, ""): each.value for each in self.results["first samples"]}
+        return FirstSamples(since, {pod: at for pod, at in found.items() if pod in names})
 
     @property
     def notes(self) -> tuple[str, ...]:

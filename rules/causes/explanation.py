@@ -15,10 +15,9 @@ from rules.causes.candidates import Inventory
 from rules.causes.evidence import Evidence
 from rules.causes.explanation_text import KIND, Document, readable
 from rules.causes.questions import ExaminedStep
-from rules.errors import UnknownResourceError
 from rules.findings import Finding
 from rules.kinds import GroupResource
-from rules.query import entry_document, nature, scope
+from rules.query import delay, entry_document, nature, scope
 from rules.query.aggregate import Sample
 from rules.query.catalog import Entry, ExternalEntry
 from rules.quoting import counted, listed, shorten
@@ -48,17 +47,19 @@ def document(
     values: Document,
     causes: Sequence[Finding],
     failure: str = "",
+    ahead: Document | None = None,
 ) -> Document:
     """Return the document of all steps of a request.
 
     `objects` is None for an external metric, and if the objects could not be listed. `entry` is
     None if no rule produces the metric. `queries` are those of `query`, `values` those of
     `shown_values`. `failure` is the message of an error without a cause.
+    `ahead` says whether a forecast is served; None if the rule has no `ahead`.
     """
     outcome = "noValue"
     if values["count"]:
         outcome = "values"
-        verdict = _verdict_on_values(request, queries, values, causes)
+        verdict = _verdict_on_values(request, queries, values, causes, ahead)
     elif causes:
         verdict = f" has no value: {causes[0]}"
     elif failure:
@@ -75,6 +76,7 @@ def document(
         "plan": None if entry is None else entry_document.document(entry),
         "queries": list(queries),
         "values": values,
+        "ahead": ahead,
         "causes": [{"reason": each.reason, "message": each.sentence} for each in causes],
         "outcome": outcome,
         "verdict": _subject(request) + verdict,
@@ -92,7 +94,11 @@ def _subject(request: Document) -> str:
 
 
 def _verdict_on_values(
-    request: Document, queries: Sequence[Document], values: Document, causes: Sequence[Finding]
+    request: Document,
+    queries: Sequence[Document],
+    values: Document,
+    causes: Sequence[Finding],
+    ahead: Document | None,
 ) -> str:
     """Return what the values are, and what to do about them, as the predicate of a sentence."""
     count = values["count"]
@@ -107,7 +113,8 @@ def _verdict_on_values(
     ages = [each["oldestSampleSeconds"] for each in queries]
     oldest = max((each for each in ages if each is not None), default=None)
     age = "" if oldest is None else f" (oldest sample: {oldest:.0f} s)"
-    has = f" has the value{'s' * (count > 1)} {first}{age}"
+    kind = "forecast value" if ahead and ahead["served"] else "value"
+    has = f" has the {kind}{'s' * (count > 1)} {first}{age}"
     for remark in (*causes[:1], *(note for each in queries for note in each["notes"])):
         return f"{has}, but {remark}"
     if not request["resource"] and count > 1:
@@ -141,15 +148,18 @@ def query(
     *,
     labels: Collection[str],
     metric_selector: str,
+    freshness: float,
     of_rule: Iterable[tuple[str, str]] = (),
 ) -> Document:
     """Return what is shown of the evidence about one step; `labels` are those of its series now.
 
-    `metric_selector` is the selector of the series, as the request spells it. `of_rule` has the
-    queries about the rule as a whole, and their results.
+    `metric_selector` is the selector of the series, as the request spells it. `freshness` are the
+    seconds for which one result answers requests. `of_rule` has the queries about the rule as a
+    whole, and their results.
     """
     question, answer = found.question, found.results.get("answer")
     binding = question.step.binding
+    slowest = delay.of_query(question.query)
     own = _own(question, answer or ())
     sent = (*evidence.lines(found.queries, found.results), *of_rule)
     return {
@@ -159,13 +169,18 @@ def query(
         "wantedLabels": [each for each in (binding.resource, binding.namespace) if each],
         "presentLabels": sorted(labels)[:_MAX_LABELS],
         "promql": _one_line(question.query),
-        "scope": scope.sharing(question.step.source, binding).scope,
+        "delaySeconds": slowest.seconds,
+        "delayedBy": slowest.function,
+        "freshnessSeconds": freshness,
+        "scope": scope.sharing(question.step).scope,
         "samples": None if answer is None else shown(own, sample),
         "otherSamples": len(answer or ()) - len(own),
         "error": found.error or _of_histograms(found),
         "seriesCount": found.series,
         "newestSampleSeconds": found.newest,
         "oldestSampleSeconds": found.oldest,
+        "intervalSeconds": found.interval,
+        "firstSamples": None if (first := found.first_samples) is None else first._asdict(),
         "notes": [*samples.unused_selector(question, metric_selector), *found.notes],
         "evidence": [{"promql": _one_line(text), "result": result} for text, result in sent],
     }
@@ -295,11 +310,3 @@ def _refusal(
         query = wording.code(rule.config.series_query)
         return 9, f"it names metrics after series, and no series of {query} gives this name"
     return _UNRELATED, "the name does not match: it names metrics after series in another way"
-
-
-def resolve(inventory: Inventory, resource: str, group: str) -> GroupResource | None:
-    """Return the resource that a request names; None if the cluster does not have it."""
-    try:
-        return inventory.kinds.resolve(resource, group).group_resource
-    except UnknownResourceError:
-        return None

@@ -59,6 +59,7 @@ def _lines(explained: Document) -> Iterator[str]:
     for each in explained["values"]["items"]:
         value = readable(asked["metric"], each["value"])
         yield from wrapped("  ", f"{each['object']} {value}".strip())
+    yield from _ahead_lines(asked["metric"], explained.get("ahead"))
     for cause in explained["causes"]:
         yield from wrapped("cause     ", f"{cause['reason']}: {cause['message']}")
     yield last_line(explained["verdict"])
@@ -67,6 +68,16 @@ def _lines(explained: Document) -> Iterator[str]:
 def readable(metric: str, value: str) -> str:
     """Return a value of an API document as sentences show it: `19.8 %`."""
     return quantity.readable(quantity.milli_value(value), nature.unit(metric))
+
+
+def _ahead_lines(metric: str, ahead: Document | None) -> Iterator[str]:
+    """Yield whether a forecast is served, and why; nothing for an adapter of an earlier release."""
+    if ahead is None:
+        return
+    yield from wrapped("ahead     ", ahead["sentence"])
+    for each in ahead["valuesNow"]["items"]:
+        value = readable(metric, each["value"])
+        yield from wrapped("  now     ", f"{each['object']} {value}".strip())
 
 
 def _query_lines(query: Document, *, external: bool) -> Iterator[str]:

@@ -18,7 +18,7 @@ from rules.errors import PlanError
 from rules.exporters import generations
 from rules.exporters.generations import ExporterGeneration
 from rules.findings import Finding, State
-from rules.kinds import NAMESPACES, NODES, PODS, WORKLOADS, GroupResource, Kinds
+from rules.kinds import NAMESPACES, NODES, PODS, GroupResource, Kinds
 from rules.query.catalog import Entry, Series
 from rules.query.plan import ExternalPlan, Plan
 from rules.quoting import counted, listed
@@ -342,6 +342,16 @@ def partial_response(where: str) -> Finding:
     )
 
 
+def window_not_full(where: str, reason: str) -> Finding:
+    """Return the cause for a query that Prometheus has no data for yet; `reason` says why."""
+    return Finding(
+        reason=Reason.WINDOW_NOT_FULL,
+        subject=where,
+        fact=f"Prometheus {reason}",
+        cure="Wait; if this stays, read the log of the container",
+    )
+
+
 def failed_fallback(server: str, answer: str) -> Finding:
     """Return the cause for an external metric of which another server has no value either.
 
@@ -440,6 +450,17 @@ def absent_object(resource: GroupResource, name: str, *, namespace: str) -> Find
     )
 
 
+def unread_scale(resource: GroupResource, name: str, *, namespace: str) -> Finding:
+    """Return the cause for a scale target whose selector is not known."""
+    return Finding(
+        reason=Reason.NO_OBJECT,
+        subject=wording.objects(resource, [name], namespace),
+        fact="its scale has not been read yet, does not exist, or has no selector",
+        cure=f"Let an HPA refer to it, and let the adapter get {resource.resource}/scale: "
+        "it reads each scale once a minute",
+    )
+
+
 def too_young(entry: Entry, ages: Mapping[str, float], *, namespace: str) -> Finding:
     """Return the cause for pods that `minPodAge` leaves out; `ages` in seconds, 0 if not Ready."""
     longest = max(ages.values())
@@ -496,7 +517,7 @@ def _unlabelled(
         )
     if expected or not others:
         return _labels_missing(rule, series, resource, expected, labels, provided=provided)
-    by_pods = resource in WORKLOADS and PODS in others
+    by_pods = resource in inventory.kinds.workloads and PODS in others
     return where.finding(
         Reason.OTHER_RESOURCE,
         f"{where} provides the metric only for {provided}",

@@ -12,7 +12,7 @@ from rules import promql, syntax
 from rules.causes import ended, wording
 from rules.causes.ended import Results
 from rules.document.where import Where
-from rules.errors import PlanError, RulesError
+from rules.errors import RulesError
 from rules.kinds import PODS, GroupResource
 from rules.query.catalog import Step
 from rules.query.plan import ExternalPlan, Plan, escape
@@ -31,6 +31,8 @@ _MAX_PRESENT = 100
 """Series among which another label with the names of the objects is looked up."""
 WINDOW, STEP = 300.0, 15.0
 """Seconds of samples by which the interval between them is known, and of the steps in them."""
+_COARSE = "5m"
+"""Step in which is found since when there are series at all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,12 +42,12 @@ class ExaminedStep:
     step: Step
     query: str
     """The query of the step, rendered."""
-    resource: GroupResource | None
-    """None for an external metric."""
-    subject: str
-    """`pods a, b in namespace default`; empty for an external metric."""
     namespace: str
-    names: tuple[str, ...]
+    resource: GroupResource | None = None
+    """None for an external metric."""
+    subject: str = ""
+    """`pods a, b in namespace default`; empty for an external metric."""
+    names: tuple[str, ...] = ()
 
     @property
     def rule(self) -> CompiledRule:
@@ -62,17 +64,7 @@ def questions(plan: Plan | ExternalPlan) -> tuple[ExaminedStep, ...]:
     """Return the steps to diagnose, for at most 50 objects. Raises PlanError."""
     if isinstance(plan, ExternalPlan):
         namespace = plan.namespace if plan.namespaced else ""
-        step = plan.step
-        return (
-            ExaminedStep(
-                step=step,
-                query=plan.promql(),
-                resource=None,
-                subject="",
-                namespace=namespace,
-                names=(),
-            ),
-        )
+        return (ExaminedStep(step=plan.step, query=plan.promql(), namespace=namespace),)
     some = replace(plan, names=plan.names[:_MAX_NAMES], steps=plan.steps[:MAX_STEPS])
     return tuple(
         ExaminedStep(
@@ -137,6 +129,25 @@ def of_values(question: ExaminedStep) -> Mapping[str, str]:
     }
     if (before := promql.without_default(question.query)) is not None:
         asked = {**asked, "before": f"count({before})", **of_empty_result(question, before)}
+    return asked
+
+
+def of_reaction(question: ExaminedStep) -> Mapping[str, str]:
+    """Return the queries about how soon a step shows a change of load, by key.
+
+    `steady samples` is the number of samples in WINDOW of a series that is older. For pods, `first
+    samples` has the time of each one's first sample in the last hour, in steps of 15 s, and `series
+    since` since when there are series at all, also of other pods. Raises PlanError as `queries`.
+    """
+    own = selector(question, names=True, namespace=True)
+    window = f"{WINDOW:.0f}s"
+    asked = {"steady samples": f"max(count_over_time({own}[{window}]) and {own} offset {window})"}
+    if question.resource == PODS:
+        # `timestamp` in a subquery takes thirty times as long.
+        pods = f"group by ({promql.label(question.step.binding.resource)}) ({own})"
+        every = f"group({selector(question)})"
+        asked["first samples"] = f"min_over_time(({pods} * time())[{ended.WINDOW}:{STEP:.0f}s])"
+        asked["series since"] = f"min_over_time(({every} * time())[{ended.WINDOW}:{_COARSE}])"
     return asked
 
 
@@ -237,10 +248,8 @@ def _matchers(question: ExaminedStep, names: bool, namespace: bool) -> Iterator[
 
 def nodes(query: str) -> Sequence[Expression]:
     """Return the expressions of a query, the whole first; none if it does not parse."""
-    try:
-        return list(syntax.walk(promql.parse(query)))
-    except PlanError:
-        return ()
+    tree = promql.tree(query)
+    return list(syntax.walk(tree)) if tree else ()
 
 
 def number(results: Results, key: str) -> int:

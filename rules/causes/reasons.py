@@ -69,6 +69,11 @@ class Reason(enum.StrEnum):
         "Prometheus does not answer as expected",
         "Check it and --prometheus-url; the adapter's log has the error",
     )
+    WINDOW_NOT_FULL = _Entry(
+        "WindowNotFull",
+        "Prometheus in the pod has no data of the query's whole window yet, or does not respond",
+        "Wait; if it does not respond, see the log of its container",
+    )
     QUERY_REFUSED = _Entry(
         "QueryRefused",
         "Prometheus refused the query of the rule as invalid",
@@ -131,7 +136,8 @@ class Reason(enum.StrEnum):
     NOT_SCRAPED = _Entry(
         "NotScraped",
         "Prometheus has no series of the object",
-        "Check that it is scraped, and uses a device if an exporter of devices reports it",
+        "Check that it is scraped (`gpu-metrics-adapter presets scrape PRESET` prints how), and "
+        "uses a device if an exporter of devices reports it",
     )
     NO_SAMPLE = _Entry(
         "NoSample",

@@ -452,7 +452,7 @@ def _unscraped(question: ExaminedStep, results: Results) -> tuple[str, str]:
     if not _is_of_gpus(question):
         return _others(question, results)
     if question.resource != PODS:
-        return "the exporter does not report them, or is not scraped", ""
+        return "the exporter does not report them, or is not scraped", _how_to_scrape(question)
     device = _device(question)
     several = len(question.names) > 1
     causes = [
@@ -473,7 +473,15 @@ def _unscraped(question: ExaminedStep, results: Results) -> tuple[str, str]:
     every_cause = (
         f"{', '.join(causes[:-1])}, or {causes[-1]}" if causes[2:] else ", or ".join(causes)
     )
-    return every_cause, ""
+    return every_cause, _how_to_scrape(question)
+
+
+def _how_to_scrape(question: ExaminedStep) -> str:
+    """Return which command prints how to scrape the exporter; empty if it is not known."""
+    preset = question.rule.preset or generations.preset_of(question.step.series)
+    return (
+        f"{advice.scrape_command(preset)} prints what makes Prometheus scrape it" if preset else ""
+    )
 
 
 def _target_of(question: ExaminedStep, results: Results, which: str = "") -> tuple[str, str]:
@@ -491,6 +499,8 @@ def _target_of(question: ExaminedStep, results: Results, which: str = "") -> tup
             f"Check that a ServiceMonitor, PodMonitor or scrape config selects {them}, and look "
             f"for {them} on /targets in Prometheus"
         )
+        if command := _how_to_scrape(question):
+            cure = f"{command}; look for {them} on its /targets page"
         return f"{who} {are} not scraped", cure
     if not targets[0].value:
         cure = "Look at the error on /targets in Prometheus"

@@ -9,7 +9,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, cast, get_args
 
-from rules.document import schema, sources, yaml
+from rules.document import ahead, schema, sources, yaml
+from rules.document.ahead import Ahead
 from rules.document.schema import Fields, SchemaPath
 from rules.document.sources import DEFAULT, PrometheusSource
 from rules.document.where import Where, where_of
@@ -88,6 +89,7 @@ class Rule:
     """Seconds for which a pod must have been Ready, or None."""
     workloads: Workloads | None = None
     """How values of pods become one of their workload, or None."""
+    ahead: Ahead | None = None
     merge: bool = False
     source: str = DEFAULT
     """Name of the Prometheus that is queried."""
@@ -142,6 +144,7 @@ _RULE = (
     "maxSampleAge",
     "minPodAge",
     "workloads",
+    "ahead",
     "merge",
     "source",
     "allowPartialResponse",
@@ -199,6 +202,7 @@ def _rules(top: Fields, key: str) -> Iterator[Rule]:
             max_sample_age=_positive(rule, "maxSampleAge"),
             min_pod_age=_positive(rule, "minPodAge"),
             workloads=_workloads(rule),
+            ahead=_ahead(rule),
             merge=bool(rule.flag("merge")),
             source=rule.text("source") or DEFAULT,
             allow_partial_response=rule.flag("allowPartialResponse"),
@@ -211,6 +215,18 @@ def _workloads(rule: Fields) -> Workloads | None:
     if rule.get("workloads") is None:
         return None
     return cast("Workloads", rule.choice("workloads", get_args(Workloads)))
+
+
+def _ahead(rule: Fields) -> Ahead | None:
+    if rule.get("ahead") is None:
+        return None
+    fields = rule.fields("ahead", known=("season", "horizon"))
+    season, horizon = _seconds(fields.duration("season")), _positive(fields, "horizon")
+    if fields.get("season") is None:
+        rule.error("ahead", "has no season: write after which time the load repeats, such as 7d")
+    elif season is not None and (problem := ahead.problem(season, horizon)):
+        fields.error(*problem)
+    return Ahead(season=season or 0.0, horizon=horizon)
 
 
 def _warn_of_absent(rule: Fields, node: Node) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import posixpath
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 
 from rules.document import config, nodes
 from rules.document.yaml import MappingNode, Scalar
@@ -66,7 +66,7 @@ class Arguments:
     line: int
     arguments: tuple[Scalar, ...]
     """Without the program's name; `$(NAME)` is replaced where the manifest has the value."""
-    mounts: Mapping[str, tuple[str, Mapping[str, str]]]
+    mounts: Mapping[str, tuple[str, Mapping[str, str]]] = field(default_factory=dict)
     """Directory -> name of the ConfigMap that is mounted there, and its files and their keys."""
     workload: MappingNode = nodes.EMPTY
     """The manifest; empty for Helm values."""

@@ -83,7 +83,6 @@ def parse(values: MappingNode, path: str, file: str) -> Found:
         file=file,
         line=values.line,
         arguments=arguments,
-        mounts={},
     )
     return Found(
         rules=(part,),

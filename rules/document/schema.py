@@ -54,16 +54,9 @@ class SchemaPath:
 
     def report(self, state: State, path: str, node: Node, message: str) -> None:
         """Add a problem at the position of `node`."""
-        self.problems.append(
-            in_file(
-                state,
-                message,
-                path=join(self.path, path),
-                file=self.file,
-                line=node.line,
-                column=node.column,
-            )
-        )
+        place, line, column = join(self.path, path), node.line, node.column
+        found = in_file(state, message, path=place, file=self.file, line=line, column=column)
+        self.problems.append(found)
 
 
 class Fields:

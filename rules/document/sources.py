@@ -19,6 +19,10 @@ from rules.findings import State
 
 DEFAULT = "default"
 """Name of the Prometheus of the flags."""
+EMBEDDED = "embedded"
+"""Name of the Prometheus in the adapter's own pod, which presets read."""
+FILLING = "embedded-filling"
+"""Source of rules that no Prometheus has data of the whole window for: their queries fail."""
 
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 """As of objects in Kubernetes: it is part of metrics and of a path below /readyz."""
@@ -40,8 +44,9 @@ def parse(top: Fields) -> tuple[PrometheusSource, ...]:
 
 def _source(top: Fields, path: str, entry: MappingEntry) -> PrometheusSource:
     name = entry.key.text
-    if name == DEFAULT:
-        message = "the default source is that of --prometheus-url: choose another name"
+    if name in {DEFAULT, EMBEDDED, FILLING}:
+        flag = "--prometheus-url" if name == DEFAULT else "--embedded-prometheus-url"
+        message = f"the {name} source is that of {flag}: choose another name"
         top.record.report(State.FAILURE, path, entry.key, message)
     elif not _NAME.fullmatch(name):
         message = "the name must have lower-case letters, digits and hyphens, at most 63"

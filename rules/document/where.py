@@ -68,14 +68,8 @@ class Where:
         line, column = node.line, node.column
         if offset is not None and isinstance(node, Scalar):
             line, column = node.position(offset)
-        return in_file(
-            state,
-            message,
-            path=yaml.join(self.path, path),
-            file=self.file,
-            line=line,
-            column=column,
-        )
+        place = yaml.join(self.path, path)
+        return in_file(state, message, path=place, file=self.file, line=line, column=column)
 
     def warning(self, path: str, message: str, *, offset: int | None = None) -> Finding:
         """Build a warning as `problem` does."""

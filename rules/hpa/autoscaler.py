@@ -6,6 +6,7 @@ The API server has validated the documents. Those in files may lack the defaults
 from __future__ import annotations
 
 import datetime as dt
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -31,6 +32,8 @@ DEFAULT_POLICIES: Mapping[str, Sequence[Mapping[str, Any]]] = {
 }
 """What the API server fills in for each direction.
 https://github.com/kubernetes/kubernetes/blob/master/pkg/apis/autoscaling/v2/defaults.go"""
+SYNC = 15.0
+"""Default of `--horizontal-pod-autoscaler-sync-period`, in seconds."""
 DOWNSCALE_WINDOW = 300
 """Default of `--horizontal-pod-autoscaler-downscale-stabilization`, in seconds."""
 
@@ -141,6 +144,8 @@ class Autoscaler:
     """When the HPA last changed the number of replicas, in Unix seconds; None if it never did."""
     conditions: Mapping[str, tuple[str, str, str]]
     """Type -> status, reason and message."""
+    outdated: bool = False
+    """Whether the status is of an earlier `spec`. Before Kubernetes 1.37, it does not say."""
 
     @property
     def tolerances(self) -> tuple[float, float]:
@@ -171,6 +176,7 @@ class Pod:
     """Status of the condition Ready; empty if it is not set."""
     ready_since: float = 0.0
     """When that condition last changed, in Unix seconds."""
+    created: float | None = None
     started: float | None = None
     requests: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """Container -> resource -> request in thousandths."""
@@ -200,6 +206,7 @@ def autoscaler(document: Document) -> Autoscaler:
             each["type"]: (each["status"], each.get("reason", ""), each.get("message", ""))
             for each in status.get("conditions") or ()
         },
+        outdated=metadata.get("generation", 0) > status.get("observedGeneration", math.inf),
     )
 
 
@@ -223,16 +230,18 @@ def scale(document: Document) -> Scale:
 
 def pod(document: Document) -> Pod:
     """Read a pod."""
+    metadata = document["metadata"]
     spec, status = document.get("spec") or {}, document.get("status") or {}
     conditions = status.get("conditions") or ()
     ready: Document = next((each for each in conditions if each["type"] == "Ready"), {})
     sidecars = filter(_is_sidecar, spec.get("initContainers") or ())
     return Pod(
-        name=document["metadata"]["name"],
+        name=metadata["name"],
         phase=status.get("phase", ""),
-        deleted=bool(document["metadata"].get("deletionTimestamp")),
+        deleted=bool(metadata.get("deletionTimestamp")),
         ready=ready.get("status", ""),
         ready_since=_time(ready.get("lastTransitionTime")) or 0.0,
+        created=_time(metadata.get("creationTimestamp")),
         started=_time(status.get("startTime")),
         requests={
             each["name"]: _requests(each) for each in (*(spec.get("containers") or ()), *sidecars)

@@ -91,12 +91,24 @@ def doubt(metric: MetricSpec, value: int, ratio: float) -> Finding | None:
     return None
 
 
-UNBLOCK = (
+_UNBLOCK = (
     "keep one of these HPAs, with the metrics of all; if their targets differ, let each select "
     "pods of its own"
 )
 """What to do if HPAs have the same pods, so that the controller scales neither."""
+_SELECT = (
+    "let its controller set the selector in the status, and set its path as labelSelectorPath in "
+    "the CustomResourceDefinition"
+)
+"""What to do if a scale has no selector."""
+_UNBLOCKS = {"AmbiguousSelector": _UNBLOCK, "InvalidSelector": _SELECT}
+"""By the reason of the condition ScalingActive."""
 _SEE = "docs/troubleshooting.md#what-do-the-reasons-mean explains the reason"
+
+
+def unblock(observation: Observation) -> str:
+    """Return what to do if the controller does not scale whatever the metrics are."""
+    return _UNBLOCK if observation.scale.selector else _SELECT
 
 
 def findings(observation: Observation, see: str) -> Iterator[Finding]:
@@ -156,6 +168,11 @@ def doubt_of(proposed: Proposal) -> Finding | None:
     metric = proposed.metric
     if found := _doubt_of_sum(proposed):
         return found
+    if proposed.others:
+        others = counted(len(proposed.others), "pod")
+        fact = f"the scale selects one pod of each group: the values of {others} do not count"
+        cure = "If they should, use a metric of type Object of the target (`workloads` of the rule)"
+        return warning("", fact, cure=cure)
     if proposed.note:
         return Finding(state=State.WARNING, subject=metric.name, fact=proposed.note)
     if proposed.replicas is None:
@@ -213,6 +230,8 @@ def last_failure(observation: Observation) -> tuple[str, str]:
     for kind in ("AbleToScale", "ScalingActive"):
         if kind == "ScalingActive" and not observation.proposals:
             continue  # now the controller does not read metrics either
+        if observation.hpa.outdated:
+            continue  # it failed with another spec
         status, reason, message = observation.hpa.conditions.get(kind, ("", "", ""))
         if status == "False":
             text = " ".join(message.split()).rstrip(".")
@@ -222,8 +241,9 @@ def last_failure(observation: Observation) -> tuple[str, str]:
 
 def cure_of(kind: str, reason: str, message: str) -> str:
     """Return what to do about a condition of the controller that is False."""
-    if reason == "AmbiguousSelector":
-        return UNBLOCK[0].upper() + UNBLOCK[1:]
+    if reason in _UNBLOCKS:
+        cure = _UNBLOCKS[reason]
+        return cure[0].upper() + cure[1:]
     if "forbidden" in message:
         return "Grant this right to the user in the message"
     if reason == "FailedGetScale":

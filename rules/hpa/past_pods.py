@@ -12,19 +12,27 @@ from dataclasses import dataclass, field
 
 from rules import promql
 from rules.errors import UnreadableError
+from rules.hpa import groups
 from rules.hpa.autoscaler import Pod, Reference
+from rules.query import plan
 from rules.query.catalog import Step
-from rules.query.plan import escape
+from rules.query.plan import SelectedObjects, escape
+from rules.selectors.selectors import Selector
 
 _HASH = "[bcdfghjklmnpqrstvwxz2456789]"
 """Alphabet of the random parts of names. It has no vowels, so no word is made of it.
 https://github.com/kubernetes/apimachinery/blob/master/pkg/util/rand/rand.go"""
+_OF_DEPLOYMENT = f"-{_HASH}{{1,10}}-{_HASH}{{5}}"
 _SUFFIXES = {
-    "Deployment": f"-{_HASH}{{1,10}}-{_HASH}{{5}}",
+    "Deployment": _OF_DEPLOYMENT,
+    "Rollout": _OF_DEPLOYMENT,
     "ReplicaSet": f"-{_HASH}{{5}}",
     "StatefulSet": "-[0-9]+",
+    "LeaderWorkerSet": "-[0-9]+(-[0-9]+)?",
 }
 """What follows the name of a workload in those of its pods."""
+_SETS = "(-[0-9]+)?"
+"""What follows the name of a LeaderWorkerSet in those of its StatefulSets, the leaders' first."""
 _LONGEST = 46
 """Characters of a name to which a hash can be added without cutting it off."""
 _PODS = ("exported_pod", "pod")
@@ -33,7 +41,9 @@ _SPEC = {
     "Deployment": ("kube_deployment_spec_replicas", "deployment"),
     "StatefulSet": ("kube_statefulset_replicas", "statefulset"),
     "ReplicaSet": ("kube_replicaset_spec_replicas", "replicaset"),
+    "Rollout": ("rollout_info_replicas_desired", "name"),
 }
+"""Kind -> series with its replicas, and their label with its name; of Rollouts, Argo's own."""
 Points = Iterable[tuple[Mapping[str, str], int, float]]
 """Labels, time in Unix milliseconds, and value."""
 
@@ -66,11 +76,31 @@ class PastPods:
 NONE = PastPods()
 
 
+def of_scale(target: Reference, selector: Selector) -> Reference:
+    """Return the workload of the pods that a scale selects.
+
+    Those of a LeaderWorkerSet, the leaders, belong to a StatefulSet. Raises UnreadableError for
+    other targets of which the scale selects one pod of each group.
+    """
+    if groups.all_pods(selector) is selector:
+        return target
+    for each in selector.requirements:
+        if each.key == groups.LEADER_WORKER_SET:
+            return Reference(api_version="apps/v1", kind="StatefulSet", name=each.values[0])
+    raise UnreadableError(
+        f"the past pods of {target} are not certain: its scale selects one pod of each group"
+    )
+
+
 def owned(namespace: str, workload: Reference) -> str:
     """Return the query for the names of a workload's pods, by kube-state-metrics.
 
     Each sample has a label `pod`. Pods may belong to a ReplicaSet of the workload.
     """
+    if workload.kind == "LeaderWorkerSet":
+        sets = promql.matcher("owner_name", "=~", f"{escape(workload.name)}{_SETS}")
+        of_sets = promql.matcher("owner_kind", "=", "StatefulSet"), sets
+        return f"group by (pod) ({_of('kube_pod_owner', namespace, *of_sets)})"
     owner = (
         promql.matcher("owner_kind", "=", workload.kind),
         promql.matcher("owner_name", "=", workload.name),
@@ -123,13 +153,12 @@ def named(namespace: str, workload: Reference, steps: Iterable[Step]) -> str:
     Each sample has a label `pod`. Raises UnreadableError for a workload whose pods have no names
     that are certain.
     """
-    suffix = _SUFFIXES.get(workload.kind)
-    if suffix is None or len(workload.name) > _LONGEST:
+    try:
+        pattern = names_of(workload)
+    except UnreadableError as error:
         raise UnreadableError(
-            f"the names of the past pods of {workload} are not certain: let Prometheus scrape "
-            "kube-state-metrics, which has kube_pod_owner"
-        )
-    pattern = f"{escape(workload.name)}{suffix}"
+            f"{error}: let Prometheus scrape kube-state-metrics, which has kube_pod_owner"
+        ) from error
     texts = []
     for step in steps:
         binding = step.binding
@@ -144,6 +173,36 @@ def named(namespace: str, workload: Reference, steps: Iterable[Step]) -> str:
         found = f"group by ({label}) ({{{','.join(matchers)}}})"
         texts.append(f'label_replace({found}, "pod", "$1", "{binding.resource}", "(.+)")')
     return f"group by (pod) ({' or '.join(texts)})"
+
+
+def names_of(workload: Reference) -> str:
+    """Return the regular expression of the names of a workload's pods.
+
+    Raises UnreadableError for a workload whose pods have no names that are certain.
+    """
+    suffix = _SUFFIXES.get(workload.kind)
+    if suffix is None or len(workload.name) > _LONGEST:
+        raise UnreadableError(f"the names of the past pods of {workload} are not certain")
+    return f"{escape(workload.name)}{suffix}"
+
+
+def total(namespace: str, workload: Reference, steps: Sequence[Step], selector: Selector) -> str:
+    """Return the query for the sum of a metric's values over all pods of a workload.
+
+    They are the pods with its names, whether there are any now or were in the past. `selector` is
+    the metric selector. Raises UnreadableError as `names_of`, and PlanError.
+    """
+    objects = SelectedObjects(namespaces=(namespace,), names=None, pattern=names_of(workload))
+    return f"sum({' or on (pod) '.join(_by_pod(each, objects, selector) for each in steps)})"
+
+
+def _by_pod(step: Step, objects: SelectedObjects, selector: Selector) -> str:
+    """Return the query for one finite value of each pod, as `rules.query.aggregate` makes it."""
+    label, how = step.binding.resource, step.rule.config.aggregate
+    text = plan.render(step, objects, selector)
+    function = "avg" if how == "error" else how
+    value = f"{function} by ({promql.label(label)}) (({text}\n) > -Inf < Inf)"
+    return value if label == "pod" else f'label_replace({value}, "pod", "$1", "{label}", "(.+)")'
 
 
 class States:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rules.hpa.autoscaler import MetricSpec, Pod, Scale
+from rules.hpa.reaction import Reaction
 from rules.quantity import wrapped
 
 CPU_INITIALIZATION = 300.0
@@ -72,12 +73,18 @@ class Proposal:
     groups: Groups = Groups()
     values: Mapping[str, PodValue] = field(default_factory=dict)
     """Value of each pod that has one, for a metric of pods."""
+    others: tuple[str, ...] = ()
+    """Pods with a value that do not count, because the scale selects one pod of each group."""
     items: tuple[int, ...] = ()
     """Values of the items of an external metric, whose sum counts."""
     query: str = ""
     """The query of an external metric, if it was looked up."""
     note: str = ""
     """What is remarkable about the value, if its explanation was looked up."""
+    reaction: Reaction | None = None
+    """How long the value takes to show a change of load, likewise."""
+    ahead: str = ""
+    """Whether the value is a forecast, and why, likewise; empty if its rule does not look ahead."""
     error: str = ""
     cure: str = ""
     """What to do about the error, if that is known."""
@@ -150,7 +157,7 @@ def of_pods(
 def of_value(
     metric: MetricSpec,
     value: int,
-    pods: Sequence[Pod],
+    ready: int | None,
     scale: Scale,
     *,
     tolerances: tuple[float, float],
@@ -158,7 +165,7 @@ def of_value(
     """Return the proposal for one value: of an object, or the `total` of an external metric.
 
     A target of type Value multiplies the ready pods by the ratio; one of type AverageValue divides
-    the value.
+    the value. `ready` is their number; None if there is no pod at all.
     """
     if metric.target == "AverageValue":
         return _of_average(metric, value, scale.status, tolerances)
@@ -168,15 +175,20 @@ def of_value(
         return Proposal(metric=metric, replicas=replicas, current=value, ratio=ratio)
     if _is_within(ratio, tolerances):
         return Proposal(metric=metric, replicas=scale.spec, current=value, ratio=ratio, within=True)
-    if not pods:
+    if ready is None:
         return failed(
             metric,
             "unable to calculate ready pods: no pods returned by selector while calculating "
             "replica count",
         )
-    ready = sum(each.phase == "Running" and each.ready == "True" for each in pods)
     replicas = _ceil(min(ratio * ready, _MAX_INT32))
     return Proposal(metric=metric, replicas=replicas, current=value, ratio=ratio, ready=ready)
+
+
+def ready_pods(pods: Sequence[Pod]) -> int | None:
+    """Return how many pods are ready; None without a pod."""
+    ready = sum(each.phase == "Running" and each.ready == "True" for each in pods)
+    return ready if pods else None
 
 
 def total(metric: MetricSpec, values: Iterable[int]) -> int:

@@ -14,11 +14,12 @@ from urllib.parse import quote
 
 from rules import metrics_apis, quantity, rbac
 from rules.errors import DurationError, QuantityError, UnreadableError
-from rules.hpa import autoscaler, decision, proposal
+from rules.hpa import autoscaler, decision, groups, proposal
 from rules.hpa.autoscaler import Autoscaler, Document, MetricSpec, Pod, Reference, Scale
 from rules.hpa.proposal import PodValue, Proposal
 from rules.kinds import GroupResource
 from rules.metrics_apis import ALL_OBJECTS, CUSTOM, EXTERNAL, USAGE
+from rules.selectors import selectors
 
 T = TypeVar("T")
 
@@ -89,22 +90,23 @@ def read(namespace: str, name: str, now: Callable[[], float]) -> Steps[Observati
 
     Raises UnreadableError if the HPA, its target or its pods cannot be read.
     """
-    return (yield from observe((yield from _document(namespace, name)), now))
+    return (yield from observe((yield from document(namespace, name)), now))
 
 
 def hpa(namespace: str, name: str) -> Steps[Autoscaler]:
     """Read an HPA. Raises UnreadableError."""
-    return autoscaler.autoscaler((yield from _document(namespace, name)))
+    return autoscaler.autoscaler((yield from document(namespace, name)))
 
 
-def _document(namespace: str, name: str) -> Steps[Document]:
+def document(namespace: str, name: str) -> Steps[Document]:
+    """Read an HPA as a document. Raises UnreadableError."""
     return (yield from get(_HPAS.format(quote(namespace), quote(name))))
 
 
 def observe(document: Document, now: Callable[[], float]) -> Steps[Observation]:
     """Read what `read` does, for an HPA whose document is known."""
     hpa = autoscaler.autoscaler(document)
-    scale = yield from _scale(hpa)
+    scale = yield from scale_of(hpa)
     pods: tuple[Pod, ...] = ()
     if scale.selector:
         path = f"/api/v1/namespaces/{quote(hpa.namespace)}/pods"
@@ -134,7 +136,7 @@ def requests(hpa: Autoscaler) -> Steps[tuple[ApiRequest | UnreadableError, ...]]
 
     Raises UnreadableError if the scale of the target cannot be read.
     """
-    scale = yield from _scale(hpa)
+    scale = yield from scale_of(hpa)
     found: list[ApiRequest | UnreadableError] = []
     for metric in hpa.metrics:
         try:
@@ -144,10 +146,11 @@ def requests(hpa: Autoscaler) -> Steps[tuple[ApiRequest | UnreadableError, ...]]
     return tuple(found)
 
 
-def _scale(hpa: Autoscaler) -> Steps[Scale]:
+def scale_of(hpa: Autoscaler) -> Steps[Scale]:
+    """Read the scale of the target. Raises UnreadableError."""
     try:
-        resource = yield from _resource(hpa.target)
-        below = f"{_root(hpa.target.api_version)}/namespaces/{quote(hpa.namespace)}"
+        root, resource = yield from _resource(hpa.target)
+        below = f"{root}/namespaces/{quote(hpa.namespace)}"
         path = f"{below}/{resource}/{quote(hpa.target.name)}/scale"
         return autoscaler.scale((yield from get(path)))
     except UnreadableError as error:
@@ -161,7 +164,8 @@ def _blocked(hpa: Autoscaler, scale: Scale) -> str:
         return f"the scale of {hpa.target} has no selector"
     status, reason, message = hpa.conditions.get("ScalingActive", ("", "", ""))
     # Only the controller knows the selectors of all HPAs.
-    return message if status == "False" and reason == "AmbiguousSelector" else ""
+    ambiguous = status == "False" and reason == "AmbiguousSelector" and not hpa.outdated
+    return message if ambiguous else ""
 
 
 def _propose(
@@ -174,11 +178,30 @@ def _propose(
         return None, reply, proposal.failed(metric, str(error), cure=error.cure)
     reply = yield request
     if not reply.failed:
-        return request, reply, _proposal(hpa, scale, pods, metric, reply, now)
+        proposed = _proposal(hpa, scale, pods, metric, reply, now)
+        others = (yield from _others(hpa, scale, metric, proposed)) if proposed.values else ()
+        return request, reply, replace(proposed, others=others)
     if is_without_usage(request, reply):
         return request, reply, proposal.failed(metric, NOT_SERVED, cure=NO_USAGE)
     cure = rbac.cure(reply.status, reply.message) or DOCTOR
     return request, reply, proposal.failed(metric, reply.message, cure=cure)
+
+
+def _others(
+    hpa: Autoscaler, scale: Scale, metric: MetricSpec, proposed: Proposal
+) -> Steps[tuple[str, ...]]:
+    """Return the pods with a value that do not count: the scale selects one pod of each group."""
+    selector = selectors.parse(scale.selector)
+    pods = groups.all_pods(selector)
+    if pods is selector:
+        return ()
+    reply = yield (yield from _request(hpa, replace(scale, selector=str(pods)), metric))
+    try:
+        items = () if reply.failed else reply.document.get("items") or ()
+        values = _of_pods(items) if metric.type == "Pods" else _usage(items, metric)
+    except (QuantityError, DurationError, KeyError, TypeError, ValueError):
+        return ()
+    return tuple(sorted(values.keys() - proposed.values.keys()))
 
 
 def is_without_usage(request: ApiRequest, reply: ApiReply) -> bool:
@@ -219,7 +242,8 @@ def _proposal(
                 found = tuple(quantity.milli_value(each["value"]) for each in items)
                 external = metric.type == "External"
                 value = proposal.total(metric, found) if external else found[0]
-                proposed = proposal.of_value(metric, value, pods, scale, tolerances=tolerances)
+                ready = proposal.ready_pods(pods)
+                proposed = proposal.of_value(metric, value, ready, scale, tolerances=tolerances)
                 return replace(proposed, items=found if external else ())
     except (QuantityError, DurationError, KeyError, TypeError, ValueError) as error:
         return proposal.failed(metric, f"the reply is not a list of values: {error!r}")
@@ -282,7 +306,7 @@ def _given(**params: str) -> dict[str, str]:
 def _described(reference: Reference) -> Steps[str]:
     """Return the resource of a described object, as paths have it. Raises UnreadableError."""
     try:
-        resource = yield from _resource(reference)
+        _, resource = yield from _resource(reference)
     except UnreadableError as error:
         if error.status != 404:
             raise
@@ -307,12 +331,23 @@ def version() -> Steps[str]:
     return next((each for each in served if each in _KNOWN_VERSIONS), preferred)
 
 
-def _resource(reference: Reference) -> Steps[str]:
-    """Return the plural name of the kind of an object."""
-    document = yield from get(_root(reference.api_version))
+def _resource(reference: Reference) -> Steps[tuple[str, str]]:
+    """Return the path of the group and version of an object, and the plural name of its kind."""
+    root = _root(reference.api_version)
+    try:
+        document = yield from get(root)
+    except UnreadableError as error:
+        if error.status != 404 or not reference.group:
+            raise
+        # The controller ignores the version of a reference.
+        served = yield ApiRequest(path=f"/apis/{quote(reference.group)}")
+        if served.failed:
+            raise
+        root = f"/apis/{served.document['preferredVersion']['groupVersion']}"
+        document = yield from get(root)
     for each in document["resources"]:
         if each["kind"].lower() == reference.kind.lower() and "/" not in each["name"]:
-            return str(each["name"])
+            return root, str(each["name"])
     raise UnreadableError(_no_kind(reference), status=404)
 
 

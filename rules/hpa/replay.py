@@ -20,8 +20,6 @@ from rules.hpa.autoscaler import Autoscaler, MetricSpec, Pod, Scale, ScalingRule
 from rules.hpa.decision import History
 from rules.hpa.proposal import PodValue, Proposal
 
-SYNC = 15.0
-"""Default of `--horizontal-pod-autoscaler-sync-period`, in seconds."""
 STARTUP = 60.0
 """Seconds until a new pod has a value, where the past does not tell."""
 _SATURATED = 0.95
@@ -81,6 +79,8 @@ class Result:
     pod_hours: float
     above: float
     """Time for which a metric was above its target."""
+    over: tuple[bool, ...]
+    """At each sync, whether one was above it by more than the controller's tolerance."""
     saturated: float
     """Time for which a metric was at its highest possible value, or nearly."""
     ups: int
@@ -224,12 +224,14 @@ def simulate(
     startup: float,
     step: float,
     totals: Sequence[bool],
+    factors: Sequence[Sequence[float]] = (),
 ) -> Result:
     """Return what the controller would have done with the settings of `hpa`.
 
     It begins with the replicas that there were, and as a controller that has just started.
     `startup` is the time in seconds until a new pod has a value. `totals` says of each metric
-    whether it is the load of all pods together; see `is_load`.
+    whether it is the load of all pods together; see `is_load`. `factors` has, of each sync, those
+    by which a forecast multiplies each metric.
     """
     first = history[0]
     tally = _Tally(hpa, step, totals)
@@ -237,7 +239,7 @@ def simulate(
     memory = _begin(hpa, first.time, current)
     ready = [first.time - startup] * current  # when each pod has a value, oldest first
     apart = first.time - startup  # when the replicas were last other ones than those of the past
-    for sync in history:
+    for index, sync in enumerate(history):
         if sync.replicas != current:
             apart = sync.time
         started = sum(each <= sync.time for each in ready)
@@ -248,6 +250,8 @@ def simulate(
         else:
             readings, seen = sync.readings, sync
         tally.add(current, readings, model=model)
+        if factors:
+            readings = tuple(map(_multiplied, readings, factors[index]))
         proposals = _proposals(hpa, readings, current, seen)
         decided = decision.decide(hpa, current, proposals, now=sync.time, history=memory)
         memory = decision.remember(memory, hpa, now=sync.time, recommended=decided.recommended)
@@ -289,21 +293,25 @@ class _Tally:
             for each, total in zip(hpa.metrics, totals, strict=True)
         ]
         self._step = step
+        self._most = 1 + hpa.tolerances[1]
         self._replicas: list[int] = []
+        self._over: list[bool] = []
         self._above = self._saturated = self._modelled = 0
 
     def add(self, replicas: int, readings: Sequence[MetricReading], *, model: bool) -> None:
         """Add a sync: the replicas before it, and what was read of each metric."""
         self._replicas.append(replicas)
         self._modelled += model
-        above = saturated = False
+        above = over = saturated = False
         for (metric, total, ceiling), reading in zip(self._metrics, readings, strict=True):
             if (value := reading.value) is not None:
                 shared = metric.target == "AverageValue" and metric.type not in _PER_POD
                 divisor = replicas if (total or shared) and replicas else 1
                 above |= value / divisor > metric.value / 1000
+                over |= value / divisor > self._most * metric.value / 1000
                 saturated |= ceiling is not None and value >= _SATURATED * ceiling
         self._above += above
+        self._over.append(over)
         self._saturated += saturated
 
     def result(self, title: str) -> Result:
@@ -319,6 +327,7 @@ class _Tally:
             modelled=self._modelled * self._step,
             pod_hours=sum(self._replicas) * self._step / 3600,
             above=self._above * self._step,
+            over=tuple(self._over),
             saturated=self._saturated * self._step,
             ups=sum(each > 0 for each in steps),
             downs=sum(each < 0 for each in steps),
@@ -348,6 +357,12 @@ def _modelled(
                 yield MetricReading(milli=milli)
 
 
+def _multiplied(reading: MetricReading, factor: float) -> MetricReading:
+    if reading.milli is None or factor == 1:
+        return reading
+    return replace(reading, milli=int(reading.milli * factor))
+
+
 def _proposals(
     hpa: Autoscaler, readings: Sequence[MetricReading], current: int, sync: Sync
 ) -> list[Proposal]:
@@ -365,8 +380,8 @@ def _proposal(
     if reading.milli is None:
         return proposal.failed(metric, "no value")
     if metric.type not in _PER_POD:
-        pods = [*_pods(sync.ready, "Running"), *_pods(sync.pods - sync.ready, "Pending")]
-        return proposal.of_value(metric, reading.milli, pods, scale, tolerances=hpa.tolerances)
+        ready = sync.ready if sync.pods else None
+        return proposal.of_value(metric, reading.milli, ready, scale, tolerances=hpa.tolerances)
     # Only the sum of the values counts, whichever pods have them.
     values = {each.name: PodValue(value=0) for each in _pods(reading.counted, "Running")}
     if values:
@@ -391,8 +406,9 @@ def is_load(metric: MetricSpec, workloads: str | None = None) -> bool:
     return metric.type not in _PER_POD and metric.target == "AverageValue"
 
 
-def _pods(number: int, phase: str) -> list[Pod]:
-    return [_pod(index, phase) for index in range(number)]
+@functools.lru_cache(maxsize=64)
+def _pods(number: int, phase: str) -> tuple[Pod, ...]:
+    return tuple(_pod(index, phase) for index in range(number))
 
 
 @functools.lru_cache(maxsize=2 * _MAX_REPLICAS)

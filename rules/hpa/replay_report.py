@@ -10,6 +10,7 @@ from typing import Any
 
 from rules.hpa.autoscaler import Autoscaler
 from rules.hpa.replay import Fit, Result, Sync
+from rules.hpa.replay_ahead import Week
 
 KIND, API_VERSION = "Replay", "replay.gpu-metrics-adapter/v1"
 COLUMNS = (
@@ -20,6 +21,16 @@ COLUMNS = (
     "scale-ups",
     "scale-downs",
     "largest step",
+)
+WEEK = "week from"
+OF_WEEK = "Each week with the present settings and with `ahead`; above: above target and tolerance"
+WEEK_COLUMNS = (
+    "forecast served",
+    "false rises",
+    "above",
+    "above, ahead",
+    "pod-hours",
+    "pod-hours, ahead",
 )
 _WIDTH = 60
 _BLOCKS = " ▁▂▃▄▅▆▇█"
@@ -37,16 +48,17 @@ class Replay:
     decided: tuple[int | None, ...]
     """What the controller decided at each sync, from the values and replicas that there were."""
     fit: Fit
+    weeks: tuple[Week, ...] = ()
+    """What a forecast changed; empty if none was replayed, or none could be made."""
     notes: tuple[str, ...]
     """Where the history comes from, the model, and what is not known."""
 
     @property
     def title(self) -> str:
         """The HPA and the period."""
-        begin, end = (_clock(each.time) for each in (self.history[0], self.history[-1]))
         return (
-            f"{self.hpa.namespace}/{self.hpa.name} from {begin} to {end} UTC: "
-            f"{len(self.history)} syncs, one every {self.step:g} s"
+            f"{period(self.hpa, self.history)}: {len(self.history)} syncs, one every "
+            f"{self.step:g} s"
         )
 
     @property
@@ -62,7 +74,14 @@ class Replay:
         )
 
 
-def _clock(seconds: float) -> str:
+def period(hpa: Autoscaler, history: Sequence[Sync]) -> str:
+    """Return the HPA and its period."""
+    begin, end = (clock(each.time) for each in (history[0], history[-1]))
+    return f"{hpa.namespace}/{hpa.name} from {begin} to {end} UTC"
+
+
+def clock(seconds: float) -> str:
+    """Return a time for people, in UTC: `2026-11-27 07:45`."""
     return dt.datetime.fromtimestamp(seconds, dt.UTC).strftime("%Y-%m-%d %H:%M")
 
 
@@ -72,6 +91,11 @@ def duration(seconds: float) -> str:
         return f"{seconds:g} s"
     hours, minutes = divmod(round(seconds / 60), 60)
     return f"{hours} h {minutes:02} min" if hours else f"{minutes} min"
+
+
+def percent(share: float) -> str:
+    """Return a share for people: `97 %`."""
+    return f"{100 * share:.0f} %"
 
 
 def cells(result: Result) -> tuple[str, ...]:
@@ -99,23 +123,37 @@ def document(replay: Replay) -> dict[str, Any]:
         "syncPeriod": replay.step,
         "syncs": len(replay.history),
         "notes": list(replay.notes),
-        "variants": [
+        "variants": list(map(variant, replay.results)),
+        "weeks": [
             {
-                "title": each.title,
-                "modelledSeconds": each.modelled,
+                "begin": each.begin,
+                "forecastSeconds": each.forecast,
+                "falseRises": each.error,
+                "aboveToleranceSeconds": each.above,
+                "aboveToleranceSecondsAhead": each.above_ahead,
                 "podHours": round(each.pod_hours, 3),
-                "aboveTargetSeconds": each.above,
-                "saturatedSeconds": each.saturated,
-                "scaleUps": each.ups,
-                "scaleDowns": each.downs,
-                "largestStep": each.largest,
-                "replicas": _runs(each.replicas),
+                "podHoursAhead": round(each.pod_hours_ahead, 3),
             }
-            for each in replay.results
+            for each in replay.weeks
         ],
         "decisions": _runs(replay.decided),
         "fit": asdict(replay.fit),
         "verdict": replay.verdict,
+    }
+
+
+def variant(result: Result) -> dict[str, Any]:
+    """Return a result as a document for clients; times are in seconds."""
+    return {
+        "title": result.title,
+        "modelledSeconds": result.modelled,
+        "podHours": round(result.pod_hours, 3),
+        "aboveTargetSeconds": result.above,
+        "saturatedSeconds": result.saturated,
+        "scaleUps": result.ups,
+        "scaleDowns": result.downs,
+        "largestStep": result.largest,
+        "replicas": _runs(result.replicas),
     }
 
 
@@ -135,17 +173,40 @@ def lines(replay: Replay) -> Iterator[str]:
         yield f"* {note}"
     yield ""
     rows = [("", *COLUMNS), *((each.title, *cells(each)) for each in replay.results)]
+    yield from table(rows)
+    yield ""
+    if replay.weeks:
+        yield OF_WEEK
+        yield from table([(WEEK, *WEEK_COLUMNS), *map(week_cells, replay.weeks)])
+        yield ""
+    width = max(len(each.title) for each in replay.results)
+    highest = max(max(each.replicas) for each in replay.results)
+    yield f"Replicas, 0 to {highest}"
+    for each in replay.results:
+        yield f"{each.title:<{width}}  {_drawn(each.replicas, highest)}"
+    yield ""
+    yield replay.verdict
+
+
+def table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Yield the lines of a table; the first column has titles, the others numbers."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for title, *row in rows:
         numbers = "".join(f"  {cell:>{width}}" for cell, width in zip(row, widths[1:], strict=True))
         yield f"{title:<{widths[0]}}{numbers}"
-    yield ""
-    highest = max(max(each.replicas) for each in replay.results)
-    yield f"Replicas, 0 to {highest}"
-    for each in replay.results:
-        yield f"{each.title:<{widths[0]}}  {_drawn(each.replicas, highest)}"
-    yield ""
-    yield replay.verdict
+
+
+def week_cells(week: Week) -> tuple[str, ...]:
+    """Return the begin of a week, and its cells in the order of WEEK_COLUMNS."""
+    return (
+        clock(week.begin),
+        duration(week.forecast),
+        "" if week.error is None else f"{week.error:.0%}",
+        duration(week.above),
+        duration(week.above_ahead),
+        f"{week.pod_hours:.1f}",
+        f"{week.pod_hours_ahead:.1f}",
+    )
 
 
 def _drawn(replicas: Sequence[int], highest: int) -> str:

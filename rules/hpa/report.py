@@ -6,11 +6,12 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 
-from rules.hpa import proposal, reading
+from rules.hpa import proposal, reaction, reading
 from rules.hpa.autoscaler import Document, ScalingRules
 from rules.hpa.decision import Decision
-from rules.hpa.judgement import UNBLOCK, advice, denied, doubt_of, last_failure
+from rules.hpa.judgement import advice, denied, doubt_of, last_failure, unblock
 from rules.hpa.proposal import Proposal
+from rules.hpa.reaction import Reaction
 from rules.hpa.reading import Observation
 from rules.quoting import counted, listed
 
@@ -35,6 +36,8 @@ def lines(observation: Observation, decision: Decision) -> Iterator[str]:
     yield f"  tolerance  {down:.4g} % below the target, {up:.4g} % above"
     if hpa.conditions:
         reasons = ", ".join(reason for _, reason, _ in hpa.conditions.values())
+        if hpa.outdated:
+            reasons += ", before the spec changed"
         yield f"  last sync  {counted(hpa.current, 'replica')}, {hpa.desired} desired: {reasons}"
     for title, rules in (("scale up", hpa.up), ("scale down", hpa.down)):
         if rules is not None:
@@ -42,6 +45,10 @@ def lines(observation: Observation, decision: Decision) -> Iterator[str]:
     for number, each in enumerate(observation.proposals, 1):
         yield f"Metric {number}: {each.metric}"
         for line in _proposal(each, scale.spec):
+            yield f"  {line}"
+    if any(_reactions(observation)):
+        yield "Reaction to a change of load"
+        for line in reaction.lines(_reactions(observation), observation.pods):
             yield f"  {line}"
     yield "Decision"
     if decision.inactive:
@@ -56,6 +63,10 @@ def lines(observation: Observation, decision: Decision) -> Iterator[str]:
     yield f"  desired: {decision.low}{several}"
 
 
+def _reactions(observation: Observation) -> list[Reaction | None]:
+    return [each.reaction for each in observation.proposals]
+
+
 def verdict(observation: Observation, decision: Decision, why: Sequence[str] = ()) -> str:
     """Return in one sentence what the controller does now, and what to do about it.
 
@@ -67,7 +78,8 @@ def verdict(observation: Observation, decision: Decision, why: Sequence[str] = (
         return f"cannot tell about {subject}: {lacking}"
     keeps = f"{subject} keeps {counted(current, 'replica')} of {hpa.target}"
     if observation.blocked:
-        return f"{keeps}: {observation.blocked}. {UNBLOCK[0].upper()}{UNBLOCK[1:]}"
+        cure = unblock(observation)
+        return f"{keeps}: {observation.blocked}. {cure[0].upper()}{cure[1:]}"
     failed = [each for each in observation.proposals if each.replicas is None]
     if decision.inactive and failed:
         if why:
@@ -148,6 +160,7 @@ def document(observation: Observation, decision: Decision, verdict: str) -> Docu
         "currentReplicas": scale.spec,
         "pods": len(observation.pods),
         "metrics": [_metric(each) for each in observation.proposals],
+        "reaction": reaction.document(_reactions(observation), observation.pods),
         "recommendedReplicas": decision.recommended,
         "desiredReplicas": decision.replicas,
         "desiredRange": [decision.low, decision.high],
@@ -166,6 +179,7 @@ def _metric(proposed: Proposal) -> Document:
         "target": metric.written(metric.value),
         "current": metric.written(proposed.current) if known else None,
         "text": _values(proposed) if known else metric.readable_of_target(None),
+        "ahead": proposed.ahead,
         "ratio": proposed.ratio if math.isfinite(proposed.ratio) else None,
         "withinTolerance": proposed.within,
         "missingPods": list(groups.missing),
@@ -193,6 +207,8 @@ def _proposal(proposed: Proposal, current: int) -> Iterator[str]:
         yield f"no value: {proposed.error}"
         return
     yield f"current {_values(proposed)} ({metric.target}), ratio {proposed.ratio:.4g}"
+    if proposed.ahead:
+        yield f"ahead: {proposed.ahead}"
     if len(proposed.items) > 1:
         items = listed(map(metric.readable, proposed.items))
         yield f"the controller adds up {len(proposed.items)} items: {items}"
@@ -202,6 +218,8 @@ def _proposal(proposed: Proposal, current: int) -> Iterator[str]:
     if groups.missing:
         yield f"without a value: {listed(groups.missing)}"
         yield "  (they count as the target before a scale-down, and as 0 before a scale-up)"
+    if proposed.others:
+        yield f"not selected by the scale: {listed(proposed.others)}"
     if groups.unready:
         yield f"not ready: {listed(groups.unready)} (they count as 0 before a scale-up)"
     if groups.ignored:

@@ -58,7 +58,7 @@ def warnings(ruleset: RuleSet, targets: Sequence[HpaTarget] = ()) -> tuple[Findi
     """
     kinds = Kinds.builtin()
     problems: list[Finding] = list(_sources(ruleset))
-    pinned = {rule.pinned_series for rule in (*ruleset.rules, *ruleset.external)}
+    pinned = {rule.pinned_series for rule in ruleset.all}
     for section in (ruleset.rules, ruleset.external):
         earlier: _Earlier = {}
         for rule in section:
@@ -87,7 +87,7 @@ def warnings(ruleset: RuleSet, targets: Sequence[HpaTarget] = ()) -> tuple[Findi
 
 
 def _sources(ruleset: RuleSet) -> Iterator[Finding]:
-    used = {rule.config.source for rule in (*ruleset.rules, *ruleset.external)}
+    used = {rule.config.source for rule in ruleset.all}
     for source in ruleset.sources:
         if source.name not in used:
             message = "no rule uses this source: set `source` in rules, or remove it"

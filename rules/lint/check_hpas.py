@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from rules import quantity
 from rules.causes import candidates, suggestions, wording
@@ -25,26 +25,16 @@ _ENDED: Mapping[str, tuple[str, str]] = {
 }
 """Version of the API -> the release of Kubernetes that serves it no longer; what v2 changes."""
 _SERVED = ("autoscaling/v1", "autoscaling/v2")
-_SOURCES: Mapping[str, str] = {
-    "Pods": "pods",
-    "Object": "object",
-    "External": "external",
-    "Resource": "resource",
-    "ContainerResource": "containerResource",
+_METRICS: Mapping[str, tuple[str, Sequence[str]]] = {
+    "Pods": ("pods", ("averageValue",)),
+    "Object": ("object", ("value", "averageValue")),
+    "External": ("external", ("value", "averageValue")),
+    "Resource": ("resource", ("averageUtilization", "averageValue")),
+    "ContainerResource": ("containerResource", ("averageUtilization", "averageValue")),
 }
-"""Type of a metric -> its key."""
+"""Type of a metric -> its key, and the keys of its target of which it needs one."""
 _OF_GOOGLE = re.compile(r"prometheus\.googleapis\.com[|/]([\w:]+)[|/]\w+")
 """Name of a series in the Custom Metrics Stackdriver Adapter: with its type, `gauge` or others."""
-_TARGETS: Mapping[str, tuple[str, ...]] = {
-    "Pods": ("averageValue",),
-    "Object": ("value", "averageValue"),
-    "External": ("value", "averageValue"),
-    "Resource": ("averageUtilization", "averageValue"),
-    "ContainerResource": ("averageUtilization", "averageValue"),
-}
-"""Type of a metric -> the keys of its target of which it needs one."""
-
-
 _LIMITS: Mapping[str, tuple[int, int]] = {
     "stabilizationWindowSeconds": (0, 3600),
     "periodSeconds": (1, 1800),
@@ -105,18 +95,19 @@ def _seconds(part: MappingNode) -> Iterator[str]:
 
 def _metric(metric: MappingNode) -> Iterator[str]:
     type_ = nodes.text(metric, "type")
-    if type_ not in _SOURCES:
-        yield f"type {type_ or '(missing)'} is not one of {', '.join(_SOURCES)}"
+    if type_ not in _METRICS:
+        yield f"type {type_ or '(missing)'} is not one of {', '.join(_METRICS)}"
         return
-    source = nodes.mapping(metric, _SOURCES[type_])
+    key, targets = _METRICS[type_]
+    source = nodes.mapping(metric, key)
     if not source.entries:
-        yield f"type {type_} needs the key {_SOURCES[type_]}"
+        yield f"type {type_} needs the key {key}"
         return
     target = nodes.mapping(source, "target")
-    if not any(nodes.text(target, key) for key in _TARGETS[type_]):
+    if not any(nodes.text(target, each) for each in targets):
         found = nodes.text(target, "type")
         shown = f", and the target has type {found}" if found else ""
-        yield f"type {type_} needs {' or '.join(_TARGETS[type_])} in its target{shown}"
+        yield f"type {type_} needs {' or '.join(targets)} in its target{shown}"
     selector = nodes.mapping(source, "metric").entries.get("selector")
     if selector is not None and isinstance(selector.value, Scalar) and selector.value.text:
         yield (

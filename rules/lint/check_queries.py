@@ -19,7 +19,7 @@ from rules.findings import Finding
 from rules.kinds import NAMESPACES, NODES, PODS, GroupResource, Kinds
 from rules.lint import means
 from rules.mapping import BoundMapping
-from rules.query import nature
+from rules.query import delay, nature
 from rules.query.clauses import CHOOSES_SAMPLES
 from rules.ruleset import CompiledResourceRules, CompiledRule, uses
 from rules.syntax import Aggregation, Expression, VectorSelector, bare, every
@@ -35,6 +35,8 @@ _WITHOUT = re.compile(r"\bwithout\s*\([^)]*\)")
 """Lists of labels that an aggregation drops."""
 _MAX_LABELS = 20
 """Labels for which a rule's query is rendered and parsed; rules of practice have 9."""
+_SLOW = 120.0
+"""Seconds of a range that delays an HPA by a minute, on average."""
 ANY_SERIES = "series"
 """Stands for the name of a series where a rule does not pin one."""
 _SCALAR = frozenset(("scalar",))
@@ -59,6 +61,8 @@ def check_rule(
     if not uses(query, "LabelMatchers") and (
         message := _unmatched(compiled, bound, expressions, targets)
     ):
+        yield where.warning("metricsQuery", message)
+    if targets and (message := _slow(expressions, targets)):
         yield where.warning("metricsQuery", message)
     external = compiled.section == "externalRules"
     if external and (message := _divided(expressions, targets)):
@@ -362,12 +366,8 @@ def _unusable(query: Template, renderings: Sequence[str | None]) -> str:
 
 
 def _parsed(renderings: Iterable[str | None]) -> Iterator[Expression]:
-    """Yield the syntax tree of each rendering that parses."""
-    for text in renderings:
-        try:
-            yield promql.parse(text or "")
-        except PlanError:
-            continue
+    """Return the syntax tree of each rendering that parses."""
+    return filter(None, (promql.tree(text or "") for text in renderings))
 
 
 def _drops(expression: Expression, label: str) -> bool:
@@ -385,6 +385,20 @@ def _selectors(expressions: Iterable[Expression]) -> list[VectorSelector]:
 
 def _rated(expressions: Iterable[Expression]) -> list[str]:
     return sorted({name for each in expressions for name in metric_types.rated(each)})
+
+
+def _slow(expressions: Iterable[Expression], targets: Sequence[HpaTarget]) -> str:
+    """Return the warning about a value that follows the load slowly; empty if it does not."""
+    slowest = max(map(delay.of_tree, expressions), default=delay.Delay())
+    if slowest.seconds <= _SLOW:
+        return ""
+    begin = f"delays {targets[0].title} ({targets[0].file}:{targets[0].line})"
+    if slowest.function == delay.OFFSET:
+        return f"{begin} by {slowest.seconds:g} s, its offset. Leave it out"
+    return (
+        f"{begin}: {slowest.function} shows half of a change after {slowest.seconds / 2:g} s, and "
+        f"all of it after {slowest.seconds:g} s. Use a range of four scrape intervals"
+    )
 
 
 def _divided(expressions: Sequence[Expression], targets: Sequence[HpaTarget]) -> str:

@@ -11,7 +11,7 @@ from rules import presets
 from rules.findings import Finding, State
 from rules.kinds import NAMESPACES, NODES, PODS, GroupResource, Kinds
 from rules.query import label_binding, resource, scope
-from rules.query.catalog import Source
+from rules.query.catalog import Source, Step
 from rules.query.scope import Scope, Sharing
 from rules.ruleset import CompiledResourceRules, CompiledRule, RuleSet
 
@@ -39,7 +39,10 @@ def sharings(rule: CompiledRule, kinds: Kinds) -> dict[GroupResource, Sharing]:
     # The name of a series makes no difference; any will do.
     source = Source(rule=rule, series=rule.pinned_series or "series", bindings=())
     every = label_binding.choices(rule, bound, frozenset(labels), kinds)
-    return {resource: scope.sharing(source, each.preferred) for resource, each in every.items()}
+    return {
+        resource: scope.sharing(Step(source=source, binding=each.preferred))
+        for resource, each in every.items()
+    }
 
 
 def _notes(rule: CompiledRule, kinds: Kinds) -> Iterator[Finding]:
@@ -66,7 +69,7 @@ def _notes_of_queries(rules: CompiledResourceRules) -> Iterator[Finding]:
     for step in (*queries.pods, *queries.nodes):
         if not step.rule.query.source or not step.binding.resource:
             continue  # reported elsewhere
-        sharing = scope.sharing(step.source, step.binding)
+        sharing = scope.sharing(step)
         if sharing.scope == Scope.CLUSTER or presets.is_preset(step.rule.config.where.file):
             continue
         path, _, key = step.rule.config.where.path.rpartition(".")

@@ -60,7 +60,7 @@ def convert(found: HelmValues, unusable: Mapping[str, str]) -> tuple[dict[str, A
     unset = [key for key in _DEFAULTS if not values.get(key)]
     if unset:
         message = "not set: other defaults, see manifests/chart/README.md"
-        notes.differs(", ".join(unset), found.node, message)
+        notes.either(", ".join(unset), found.node, message)
     if found.path:
         message = "other keys of the parent chart belong to its other parts and are not read"
         notes.same(found.path, found.node, message)

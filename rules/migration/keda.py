@@ -215,11 +215,11 @@ class _Reader:
         if value is not None and not isinstance(value, SequenceNode):
             self.refuse(key, "must be a list")
         for index, item in enumerate(listed):
-            reader = _Reader(nodes.EMPTY, (*self.path, key, index), self.refusals)
+            path = (*self.path, key, index)
             if isinstance(item, MappingNode):
-                yield _Reader(item, reader.path, self.refusals)
+                yield _Reader(item, path, self.refusals)
             else:
-                reader.refuse("", "must be a mapping")
+                self.refusals.append(left_out(path, "must be a mapping"))
 
     def text(self, key: str) -> str:
         """Return the text at a key; empty if there is none."""

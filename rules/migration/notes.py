@@ -73,10 +73,6 @@ class Notes:
         """Add a note about a key that has the same effect."""
         self.add("same", subject, node, message)
 
-    def differs(self, subject: str, node: Node, message: str) -> None:
-        """Add a note about a key that has another effect."""
-        self.add("differs", subject, node, message)
-
     def left_out(self, subject: str, node: Node, message: str) -> None:
         """Add a note about a key that is not in the output."""
         self.add("left out", subject, node, message)

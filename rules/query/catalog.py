@@ -10,9 +10,9 @@ import functools
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from rules.document.ahead import Ahead
 from rules.document.config import Workloads
-from rules.errors import UnknownResourceError
-from rules.kinds import NAMESPACES, PODS, WORKLOADS, GroupResource, Kinds
+from rules.kinds import NAMESPACES, PODS, GroupResource, Kinds
 from rules.query import label_binding
 from rules.query.label_binding import Choice, LabelBinding
 from rules.ruleset import CompiledRule, RuleSet
@@ -86,6 +86,13 @@ class Entry:
             return self.pods.min_pod_age if self.pods else None
         ages = (source.rule.config.min_pod_age for source in self.sources)
         return max((age for age in ages if age is not None), default=None)
+
+    @functools.cached_property
+    def ahead(self) -> Ahead | None:
+        """How values follow the load of one season ago; of several rules, the first counts."""
+        sources = self.pods.sources if self.pods else self.sources
+        of_rules = (source.rule.config.ahead for source in sources)
+        return next(filter(None, of_rules), None) if self.pods or self.resource == PODS else None
 
     @functools.cached_property
     def workloads(self) -> Workloads | None:
@@ -217,19 +224,12 @@ def _with_workloads(entries: Iterable[Entry], kinds: Kinds) -> Iterable[Entry]:
     """
     every = {(entry.resource, entry.metric): entry for entry in entries}
     for pods in [each for each in every.values() if each.resource == PODS and each.workloads]:
-        for resource in WORKLOADS:
+        for resource in kinds.workloads:
             own = every.get((resource, pods.metric))
-            if (own is None or (pods.listed and not own.listed)) and _exists(resource, kinds):
+            is_first = own is None or (pods.listed and not own.listed)
+            if is_first and kinds.find(resource.resource, resource.group):
                 every[resource, pods.metric] = replace(pods, resource=resource, pods=pods)
     return every.values()
-
-
-def _exists(resource: GroupResource, kinds: Kinds) -> bool:
-    try:
-        kinds.resolve(resource.resource, resource.group)
-    except UnknownResourceError:
-        return False
-    return True
 
 
 def pinned_listings(ruleset: RuleSet) -> dict[int, Listing]:
@@ -239,7 +239,7 @@ def pinned_listings(ruleset: RuleSet) -> dict[int, Listing]:
     override counts as carried. External rules need no labels, so only the name is required.
     """
     listings = {}
-    for rule in (*ruleset.rules, *ruleset.external):
+    for rule in ruleset.all:
         name = rule.pinned_series
         if name is None or (rule.section == "rules" and rule.config.resources.template):
             continue

@@ -9,9 +9,9 @@ import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from rules.syntax import Binary, VectorSelector
+from rules.syntax import Binary, LabelList, VectorSelector
 from rules.template import Template
-from rules.template.analysis import Read
+from rules.template.analysis import FieldUse
 
 MARK = "scope_namespace_of_group_by"
 """Stands for the label of the namespace where a template writes `GroupBy`."""
@@ -111,28 +111,6 @@ class Side:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Labels:
-    """Labels in parentheses: of `by`, `without`, `on` or `ignoring`."""
-
-    names: frozenset[str]
-    listed: bool
-    """True for `by` and `on`, whose labels stay; false for `without` and `ignoring`."""
-
-    def keeps(self, label: str) -> bool:
-        """Return whether `label` stays; the name of a metric never does by default."""
-        return label in self.names if self.listed else label not in {*self.names, "__name__"}
-
-    @property
-    def has_mark(self) -> bool:
-        """Whether `GroupBy` is among the labels and has the label of the namespace."""
-        return MARK in self.names
-
-    def shared(self, namespace: str) -> Labels:
-        """Return the labels as the shared query has them."""
-        return replace(self, names=self.names - {MARK} | {namespace}) if self.has_mark else self
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Construct:
     """An operator, aggregation or function in the query."""
 
@@ -165,9 +143,15 @@ def computes_each_object(at: Construct, name: str) -> None:
         raise at.mixes(reason, _INSTEAD.get(name, ""))
 
 
-def keeps_objects(at: Construct, labels: Labels, wanted: Wanted) -> None:
+def _shared(labels: LabelList, namespace: str) -> LabelList:
+    """Return labels as the shared query has them."""
+    names = (namespace if each == MARK else each for each in labels.names)
+    return replace(labels, names=tuple(names))
+
+
+def keeps_objects(at: Construct, labels: LabelList, wanted: Wanted) -> None:
     """Refuse aggregations over objects: each result must belong to one."""
-    shared = labels.shared(wanted.namespace)
+    shared = _shared(labels, wanted.namespace)
     dropped = sorted(label for label in wanted.labels if not shared.keeps(label))
     if dropped:
         raise at.mixes(
@@ -176,9 +160,9 @@ def keeps_objects(at: Construct, labels: Labels, wanted: Wanted) -> None:
         )
 
 
-def groups_the_same(at: Construct, labels: Labels) -> None:
+def groups_the_same(at: Construct, labels: LabelList) -> None:
     """Refuse `GroupBy` where series of other namespaces take part, which it would separate."""
-    if labels.has_mark:
+    if MARK in labels.names:
         raise at.mixes(
             "uses <<.GroupBy>> for series that <<.LabelMatchers>> does not select, so one object "
             "is computed from several namespaces",
@@ -205,13 +189,13 @@ def reads_the_same_labels(
 
 
 def matches_objects(
-    at: Construct, labels: Labels, wanted: Wanted, copied: Collection[str] = ()
+    at: Construct, labels: LabelList, wanted: Wanted, copied: Collection[str] = ()
 ) -> None:
     """Refuse operations that could match a sample of one object with another's.
 
     `copied` are the labels that the result takes from the side that is selected.
     """
-    shared = labels.shared(wanted.namespace)
+    shared = _shared(labels, wanted.namespace)
     missing = sorted(
         label for label in wanted.labels if not shared.keeps(label) and label not in copied
     )
@@ -223,7 +207,7 @@ def matches_objects(
 
 
 def namespaces_alike(
-    at: Construct, labels: Labels, wanted: Wanted, left: Side, right: Side, *, union: bool
+    at: Construct, labels: LabelList, wanted: Wanted, left: Side, right: Side, *, union: bool
 ) -> None:
     """Refuse to match on the namespace if only one side has it in the single query."""
     compared = union or labels.keeps(wanted.namespace)
@@ -234,7 +218,7 @@ def namespaces_alike(
         )
 
 
-def matches_the_same(at: Construct, labels: Labels, selected: Side, wanted: Wanted) -> None:
+def matches_the_same(at: Construct, labels: LabelList, selected: Side, wanted: Wanted) -> None:
     """Refuse to match on the namespace with other series if the single query dropped it."""
     if wanted.namespace and labels.keeps(wanted.namespace) and not selected.has_namespace:
         raise at.mixes(
@@ -344,7 +328,7 @@ def reads_nothing_of_objects(query: Template) -> None:
         raise _computes(read)
 
 
-def _computes(read: Read) -> NotPointwise:
+def _computes(read: FieldUse) -> NotPointwise:
     text = f'index {read.name} "{read.key}"' if read.key is not None else read.name
     return NotPointwise(
         f"<<{text}>>",

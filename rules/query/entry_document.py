@@ -18,10 +18,9 @@ from rules.errors import ConfigError, PlanError
 from rules.kinds import PODS, GroupResource
 from rules.query.catalog import Entry, ExternalEntry, Source, Step
 from rules.query.label_binding import LabelBinding
-from rules.ruleset import CompiledRule, Team
+from rules.ruleset import Team
 
 Document = Mapping[str, Any]
-_SECTIONS = {False: "rules", True: "externalRules"}
 
 
 def document(entry: Entry | ExternalEntry) -> Document:
@@ -81,18 +80,13 @@ def _source(step: Document, *, external: bool) -> Source:
     binding = LabelBinding(
         resource=labels["resource"], namespace=labels["namespace"], absent=tuple(labels["absent"])
     )
-    compiled = _compiled(step["rule"], step["where"], external=external)
+    # The client that is used decides which Prometheus the default one is.
+    local = {**step["rule"], "source": DEFAULT}
+    section = "externalRules" if external else "rules"
+    (compiled,) = ruleset.load([(step["where"], json.dumps({section: [local]}))]).all
     if team is not None:
         compiled = replace(compiled, team=Team(namespace=team["namespace"], label=team["label"]))
     return Source(rule=compiled, series=step["series"], bindings=(binding,))
-
-
-def _compiled(rule: Document, where: str, *, external: bool) -> CompiledRule:
-    # The client that is used decides which Prometheus that is.
-    local = {**rule, "source": DEFAULT}
-    text = json.dumps({_SECTIONS[external]: [local]})
-    loaded = ruleset.load([(where, text)])
-    return (loaded.external if external else loaded.rules)[0]
 
 
 def rule(rule: config.Rule) -> Document:
@@ -120,12 +114,14 @@ def rule(rule: config.Rule) -> Document:
         found["onMissing"] = {"value": missing.value}
     if missing.last_known is not None:
         found["onMissing"] = {"lastKnown": _duration(missing.last_known)}
-    if rule.max_sample_age is not None:
-        found["maxSampleAge"] = _duration(rule.max_sample_age)
-    if rule.min_pod_age is not None:
-        found["minPodAge"] = _duration(rule.min_pod_age)
+    for key, seconds in (("maxSampleAge", rule.max_sample_age), ("minPodAge", rule.min_pod_age)):
+        if seconds is not None:
+            found[key] = _duration(seconds)
     if rule.workloads is not None:
         found["workloads"] = rule.workloads
+    if (ahead := rule.ahead) is not None:
+        horizon = {} if ahead.horizon is None else {"horizon": _duration(ahead.horizon)}
+        found["ahead"] = {"season": _duration(ahead.season), **horizon}
     return found
 
 

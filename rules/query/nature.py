@@ -9,11 +9,11 @@ from __future__ import annotations
 import re
 
 from rules import promql, syntax
-from rules.errors import PlanError
 from rules.findings import Finding, warning
 
 PERCENT = re.compile(
-    r".*(duty_cycle|_utilization|_active)(_average)?_(current|over_time)|.*_percent(age)?(_.*)?"
+    r".*(duty_cycle|_utilization|(?<!requests)_active)(_average)?_(current|over_time)"
+    r"|.*_percent(age)?(_.*)?"
 )
 """Names of percentages. Other names with `utilization` may be those of a share of 1."""
 SHARE = re.compile(r"(\w+[:_])?(gpu|kv|cpu)_cache_usage_perc|(\w+[:_])?token_usage|.*_ratio")
@@ -84,10 +84,8 @@ def unit(name: str) -> str:
 
 def of_query(query: str) -> str:
     """Return what a query computes; empty if its values may be added up, or that is unknown."""
-    try:
-        return of_tree(promql.parse(query))
-    except PlanError:
-        return ""
+    tree = promql.tree(query)
+    return of_tree(tree) if tree else ""
 
 
 def of_tree(tree: syntax.Expression) -> str:

@@ -51,6 +51,8 @@ class SelectedObjects:
     """None for every namespace; empty if the objects live in no namespace."""
     names: tuple[str, ...] | None
     """None for every object."""
+    pattern: str = ""
+    """Regular expression of the names, if `names` is None; empty for every object."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -296,7 +298,7 @@ def _matchers(step: Step, objects: SelectedObjects, selector: Selector) -> list[
                 f"{where}: no label is mapped to the objects: add an override for pods or nodes, "
                 "or a template, to `resources`"
             )
-        matchers.append(_objects(binding.resource, objects.names))
+        matchers.append(_objects(binding.resource, objects.names, objects.pattern))
     return matchers
 
 
@@ -314,8 +316,10 @@ def _required(requirement: Requirement) -> _Matcher:
     return _Matcher(label=key, operator=_OPERATORS[operator][len(values) > 1], values=values)
 
 
-def _objects(label: str, names: Sequence[str] | None) -> _Matcher:
-    """Return the matcher of these names; None for all series that have the label."""
+def _objects(label: str, names: Sequence[str] | None, pattern: str = "") -> _Matcher:
+    """Return the matcher of these names; None for all that match, or that have the label."""
+    if pattern:
+        return _Matcher(label=label, operator="=~", values=(pattern,))
     if names is None:
         return _Matcher(label=label, operator="!=", values=("",))
     several = len(names) > 1

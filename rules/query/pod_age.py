@@ -1,8 +1,19 @@
-"""How long pods have been Ready, for `minPodAge` of rules."""
+"""How long pods have been Ready, for `minPodAge` of rules, and when they had first samples."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+
+class FirstSamples(NamedTuple):
+    """Times of the first samples of pods within the last hour, in Unix seconds."""
+
+    since: float
+    """Since when Prometheus has series of the rule, of any pod: a pod created earlier may have had
+    samples before."""
+    pods: Mapping[str, float]
+    """By name of the pod."""
 
 
 def too_young(

@@ -21,20 +21,8 @@ from dataclasses import replace
 
 from rules import syntax
 from rules.query import clauses
-from rules.query.clauses import MARK, Construct, Labels, NotPointwise, Side, Wanted
-from rules.syntax import (
-    Aggregation,
-    Binary,
-    Call,
-    Expression,
-    LabelList,
-    MatrixSelector,
-    Parentheses,
-    String,
-    Subquery,
-    Unary,
-    VectorSelector,
-)
+from rules.query.clauses import MARK, Construct, NotPointwise, Side, Wanted
+from rules.syntax import Aggregation, Binary, Call, Expression, LabelList, VectorSelector
 
 _SETS = frozenset(("and", "or", "unless"))
 _CONSTANT = Side(scalar=True)
@@ -57,14 +45,14 @@ class Walk:
     def side(self, node: Expression) -> Side:
         """Return what is known of the value of `node`. Raises NotPointwise."""
         match node:
-            case Parentheses() | Subquery():
+            case syntax.Parentheses() | syntax.Subquery():
                 return self.side(node.expression)
-            case Unary():
+            case syntax.Unary():
                 at = Construct(text="-", place=self._keyword("-"))
                 side = self.side(node.expression)
                 clauses.fails_alike(at, side, by_name=True)
                 return side
-            case MatrixSelector():
+            case syntax.MatrixSelector():
                 return self._selector(node.selector)
             case VectorSelector():
                 return self._selector(node)
@@ -77,11 +65,10 @@ class Walk:
             case _:
                 return _CONSTANT
 
-    def labels(self, found: LabelList | None, *, default: bool) -> Labels:
+    def labels(self, found: LabelList | None, *, default: bool) -> LabelList:
         """Return the labels in parentheses, and count their MARK."""
-        names, listed = (found.names, found.listed) if found else ((), default)
-        labels = Labels(names=frozenset(names), listed=listed)
-        self.marks += labels.has_mark
+        labels = found or LabelList(names=(), listed=default)
+        self.marks += MARK in labels.names
         return labels
 
     def _keyword(self, word: str) -> int:
@@ -101,7 +88,7 @@ class Walk:
         name = node.operator
         place = self._keyword(name)
         labels = self.labels(node.labels, default=True)
-        at = Construct(text=_aggregation_text(node, self.wanted), place=place)
+        at = Construct(text=_text(node, ("by", "without"), self.wanted), place=place)
         written = "".join(_strings(filter(None, (node.parameter,))))
         if node.parameter is not None:
             self.side(node.parameter)
@@ -146,7 +133,7 @@ class Walk:
         place = self._keyword(node.operator)
         right = self.side(node.right)
         labels = self.labels(node.labels, default=False)
-        at = Construct(text=_operation_text(node, self.wanted), place=place)
+        at = Construct(text=_text(node, ("on", "ignoring"), self.wanted), place=place)
         if left.scalar or right.scalar:
             vector = left if right.scalar else right
             clauses.fails_alike(at, vector, by_name=True)
@@ -162,7 +149,7 @@ class Walk:
                 return self._selected_one(at, node, labels, left, right)
 
     def _selected_both(
-        self, at: Construct, node: Binary, labels: Labels, left: Side, right: Side
+        self, at: Construct, node: Binary, labels: LabelList, left: Side, right: Side
     ) -> Side:
         """Return the value of an operation between two selected vectors."""
         operator = node.operator
@@ -187,7 +174,7 @@ class Walk:
                 return replace(left, has_namespace=left.has_namespace and kept)
 
     def _selected_one(
-        self, at: Construct, node: Binary, labels: Labels, left: Side, right: Side
+        self, at: Construct, node: Binary, labels: LabelList, left: Side, right: Side
     ) -> Side:
         """Return the value of an operation between a selected vector and one that is not."""
         operator = node.operator
@@ -235,28 +222,20 @@ def prove(query: str, tree: Expression, wanted: Wanted, *, namespace: str) -> No
     clauses.groups_nothing_else(query, walk.marks + (walk.selections if wanted.namespace else 0))
 
 
-def _aggregation_text(node: Aggregation, wanted: Wanted) -> str:
+def _text(node: Aggregation | Binary, words: tuple[str, str], wanted: Wanted) -> str:
+    """Return operator and labels of a node as the template has them.
+
+    `words` are those before labels that stay, and before others.
+    """
     if node.labels is None:
         return node.operator
-    kind = "by" if node.labels.listed else "without"
-    return f"{node.operator} {kind} ({_written(node.labels.names, wanted)})"
-
-
-def _operation_text(node: Binary, wanted: Wanted) -> str:
-    if node.labels is None:
-        return node.operator
-    kind = "on" if node.labels.listed else "ignoring"
-    return f"{node.operator} {kind} ({_written(node.labels.names, wanted)})"
-
-
-def _written(labels: Sequence[str], wanted: Wanted) -> str:
-    """Return labels as the template has them."""
-    if MARK in labels:
-        rest = [each for each in labels if each not in {wanted.resource, MARK}]
-        labels = ["<<.GroupBy>>", *rest]
-    return ", ".join(labels)
+    names: Sequence[str] = node.labels.names
+    if MARK in names:
+        names = ["<<.GroupBy>>", *(each for each in names if each not in {wanted.resource, MARK})]
+    word = words[0] if node.labels.listed else words[1]
+    return f"{node.operator} {word} ({', '.join(names)})"
 
 
 def _strings(nodes: Iterable[Expression]) -> list[str]:
     """Return the strings among arguments, which may stand in parentheses."""
-    return [each.value for each in map(syntax.bare, nodes) if isinstance(each, String)]
+    return [each.value for each in map(syntax.bare, nodes) if isinstance(each, syntax.String)]

@@ -57,8 +57,6 @@ def _split(text: str) -> list[str]:
 
 
 def _unescape(value: str) -> str:
-    if "\\" not in value and "=" not in value:
-        return value
     plain: list[str] = []
     characters = iter(value)
     for character in characters:

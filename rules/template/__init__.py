@@ -38,7 +38,7 @@ class Template:
         """
         return execution.render(self._parsed, data, share=self.share)
 
-    def unknown_fields(self, known: Mapping[str, type]) -> list[analysis.UnknownField]:
+    def unknown_fields(self, known: Mapping[str, type]) -> list[analysis.FieldUse]:
         """Return the fields in the template that data with these fields and types cannot have."""
         return analysis.unknown_fields(self._parsed, known)
 
@@ -46,7 +46,7 @@ class Template:
         """Return the source with spaces in the place of its actions."""
         return _ACTION.sub(lambda match: " " * len(match[0]), self.source)
 
-    def reads(self, names: Collection[str]) -> list[analysis.Read]:
+    def reads(self, names: Collection[str]) -> list[analysis.FieldUse]:
         """Return where the template does more with these fields than to write them out."""
         return analysis.reads(self._parsed, names)
 

@@ -17,32 +17,23 @@ _Type = type | Literal["data", "unknown"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UnknownField:
-    """Chain of fields that the data cannot have."""
+class FieldUse:
+    """A place where a template uses a field, or a chain of them."""
 
     name: str
-    """The chain up to the unknown field: `.Nope`, `.Series.Foo`, `$.Nope`."""
-    offset: int
-    """Position of the chain in the source, in characters."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Read:
-    """A use of a field that is not `<<.Field>>`."""
-
-    name: str
-    """The field with its dot; `.` or `$` for the whole data."""
-    key: str | None
+    """The chain with its dot: `.Series`, `$.Nope`; `.` or `$` for the whole data."""
+    key: str | None = None
     """The key in `<<index .Field "key">>`, which writes out one value; None for any other use."""
     offset: int
     """Position in the source, in characters."""
 
 
-def unknown_fields(source: parser.ParsedTemplate, known: Mapping[str, type]) -> list[UnknownField]:
-    """Return the unknown fields in source order; `known` maps each field to its type.
+def unknown_fields(source: parser.ParsedTemplate, known: Mapping[str, type]) -> list[FieldUse]:
+    """Return each chain up to a field that the data cannot have, in source order.
 
-    Follows dot and `$` while they are the data, also into `with` and into templates that are
-    invoked. Does not check fields of any other dot, of variables, and of `$` after it was set.
+    `known` maps each field to its type. Follows dot and `$` while they are the data, also into
+    `with` and templates that are invoked. Does not check fields of any other dot, of variables, and
+    of `$` after it was set.
     """
     check = _UnknownFields(source.defined, known)
     check.body(source.root, "data")
@@ -52,7 +43,7 @@ def unknown_fields(source: parser.ParsedTemplate, known: Mapping[str, type]) -> 
     return sorted(check.unknown, key=lambda field: field.offset)
 
 
-def reads(source: parser.ParsedTemplate, fields: Collection[str]) -> list[Read]:
+def reads(source: parser.ParsedTemplate, fields: Collection[str]) -> list[FieldUse]:
     """Return the uses of `fields` other than `<<.Field>>`, in source order.
 
     Such a template may render a different text for each value of the field, not only in its place.
@@ -103,7 +94,7 @@ class _UnknownFields(_Walk):
         self.known = known
         self.root: _Type = "data"
         """Type of `$`."""
-        self.unknown: set[UnknownField] = set()
+        self.unknown: set[FieldUse] = set()
         self.visited: set[tuple[str, _Type]] = set()
         self.invoked: list[tuple[str, _Type]] = []
         """Templates that are still to be visited, each with the type of its dot."""
@@ -141,7 +132,7 @@ class _UnknownFields(_Walk):
             elif base == "unknown" or base is dict:
                 return "unknown"
             else:
-                self.unknown.add(UnknownField(name=_shown(chain, count), offset=chain.offset))
+                self.unknown.add(FieldUse(name=_shown(chain, count), offset=chain.offset))
                 return "unknown"
         return base
 
@@ -149,7 +140,7 @@ class _UnknownFields(_Walk):
 class _Reads(_Walk):
     def __init__(self, fields: frozenset[str]) -> None:
         self.fields = fields
-        self.found: list[Read] = []
+        self.found: list[FieldUse] = []
 
     def action(self, pipe: nodes.Pipe, dot: _Type) -> None:
         alone = not pipe.variables and len(pipe.commands) == 1
@@ -172,9 +163,9 @@ class _Reads(_Walk):
             for operand in command.operands:
                 match operand:
                     case nodes.Dot() if dot == "data":
-                        self.found.append(Read(name=".", key=None, offset=operand.offset))
+                        self.found.append(FieldUse(name=".", offset=operand.offset))
                     case nodes.Variable(name="$"):
-                        self.found.append(Read(name="$", key=None, offset=operand.offset))
+                        self.found.append(FieldUse(name="$", offset=operand.offset))
                     case nodes.Pipe():
                         self.pipe(operand, dot)
                     case nodes.Chain():
@@ -187,7 +178,7 @@ class _Reads(_Walk):
         if chain.fields[0] in self.fields:
             name = "." + ".".join(chain.fields)
             key = key if len(chain.fields) == 1 else None
-            self.found.append(Read(name=name, key=key, offset=chain.offset))
+            self.found.append(FieldUse(name=name, key=key, offset=chain.offset))
 
 
 def _followed(value: _Type) -> _Type:

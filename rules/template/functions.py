@@ -112,14 +112,10 @@ def _escapable(arguments: tuple[object, ...]) -> str:
 
 def _js(*arguments: object) -> str:
     """Escape for a JavaScript string."""
-    return "".join(map(_js_character, _escapable(arguments)))
-
-
-def _js_character(character: str) -> str:
-    if character in _JS:
-        return _JS[character]
-    keep = " " <= character <= "\x7f" or character.isprintable()
-    return character if keep else f"\\u{ord(character):04X}"
+    return "".join(
+        _JS.get(each) or (each if each.isprintable() or each == "\x7f" else f"\\u{ord(each):04X}")
+        for each in _escapable(arguments)
+    )
 
 
 UNLIMITED = math.inf

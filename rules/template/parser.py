@@ -7,7 +7,7 @@ https://pkg.go.dev/text/template#hdr-Actions
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -18,6 +18,12 @@ MAX_NESTING = 100
 """Maximum depth of actions and parentheses; Go allows 10 000 parentheses."""
 
 _CONSTANTS = {"nil": None, "true": True, "false": False}
+_LITERALS: Mapping[str, Callable[[str], str | float]] = {
+    "string": literals.string,
+    "character": literals.character,
+    "number": literals.number,
+}
+"""Kind of a token -> the function that returns its value."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,7 +186,7 @@ class _Parser:
         self.define(name, self.template_body(word), word)
 
     def template_name(self, word: lexer.Token) -> str:
-        return self.string(self.tokens.expect("string", f"<<{word.text}>>"))
+        return str(self.literal(self.tokens.expect("string", f"<<{word.text}>>")))
 
     def template_body(self, word: lexer.Token) -> nodes.Body:
         """Parse the body of `define` or `block`, which does not see the variables around it."""
@@ -283,10 +289,8 @@ class _Parser:
                 if text not in self.variables:
                     raise self.tokens.failure(f"undefined variable {text}", token)
                 return nodes.Variable(offset=offset, name=text)
-            case "string":
-                return nodes.Literal(offset=offset, value=self.string(token))
-            case "character" | "number":
-                return nodes.Literal(offset=offset, value=self.number(token))
+            case "string" | "character" | "number":
+                return nodes.Literal(offset=offset, value=self.literal(token))
             case "word" if text in _CONSTANTS:
                 return nodes.Literal(offset=offset, value=_CONSTANTS[text])
             case "word":
@@ -299,16 +303,9 @@ class _Parser:
             case _:
                 raise self.tokens.unexpected(token, context)
 
-    def string(self, token: lexer.Token) -> str:
+    def literal(self, token: lexer.Token) -> str | float:
         try:
-            return literals.string(token.text)
-        except literals.LiteralError as error:
-            raise self.tokens.failure(str(error), token) from error
-
-    def number(self, token: lexer.Token) -> float:
-        parse_literal = literals.character if token.kind == "character" else literals.number
-        try:
-            return parse_literal(token.text)
+            return _LITERALS[token.kind](token.text)
         except literals.LiteralError as error:
             raise self.tokens.failure(str(error), token) from error
 

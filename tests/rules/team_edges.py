@@ -7,16 +7,7 @@ from collections.abc import Callable
 QUERY = "sum(<<.Series>>{<<.LabelMatchers>>}) by (<<.GroupBy>>)"
 
 
-def text(
-    *,
-    series: str = "m",
-    query: str = QUERY,
-    overrides: int = 0,
-    filters: int = 0,
-    pattern: str = "",
-    name: str = "",
-    template: str = "",
-) -> str:
+def text(*, series="m", query=QUERY, overrides=0, filters=0, pattern="", name="", template=""):
     """Return the text of one rule."""
     labels = "".join(f", l{number}: {{resource: pod}}" for number in range(overrides - 2))
     resources = (

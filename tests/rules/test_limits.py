@@ -13,6 +13,7 @@ from tests.adapter.clients import test_external_metrics, test_team_client
 from tests.adapter.server.autoscalers import test_questions, test_watch
 from tests.adapter.server.cluster import test_unreadable
 from tests.rules import test_admission, test_team_limits, test_teams
+from tests.rules.scrape import test_scraped
 from tests.rules.team_edges import EDGES
 
 SHARED = {
@@ -34,7 +35,7 @@ REACHED = {
         test_team_client.test_a_prometheus_that_hangs_gets_at_most_twelve_requests_at_a_time
     ),
     "team_response": test_team_client.test_a_response_to_a_team_has_four_mebibytes_at_most,
-    "team_samples": test_team_client.test_a_query_of_a_team_returns_ten_thousand_samples_at_most,
+    "team_samples": test_team_client.test_a_query_of_a_team_returns_as_many_samples_as_its_limit,
     "team_names": test_team_client.test_a_listing_of_a_team_returns_a_thousand_names_at_most,
     "hpa_metrics": test_questions.test_metrics_beyond_the_limit_of_one_hpa_are_left_out,
     "hpa_metrics_all": test_watch.test_what_is_left_out_is_in_the_gauge_and_once_in_the_log,
@@ -43,11 +44,12 @@ REACHED = {
     "fallback_answer": test_external_metrics.test_a_larger_answer_is_refused_and_the_limit_named,
     "fallback_items": test_external_metrics.test_a_larger_answer_is_refused_and_the_limit_named,
     "fallback_requests": (
-        test_external_metrics.test_a_namespace_has_so_many_requests_in_flight_and_its_others_wait
+        test_external_metrics.test_who_waits_until_the_deadline_learns_which_limit_it_was
     ),
     "fallback_requests_all": (
         test_external_metrics.test_all_namespaces_have_so_many_requests_in_flight_and_the_others_wait
     ),
+    **dict.fromkeys(test_scraped.LIMITED, test_scraped.test_pages_beyond_a_limit_are_not_scraped),
 }
 """Limits that neither EDGES nor SHARED has, and the test that reaches them."""
 

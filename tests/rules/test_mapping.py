@@ -11,7 +11,6 @@ from rules.kinds import NAMESPACES, PODS, GroupResource, Kinds
 from tests import world
 
 KINDS = Kinds.builtin()
-DEPLOYMENTS = GroupResource("apps", "deployments")
 INGRESSES = GroupResource("networking.k8s.io", "ingresses")
 
 

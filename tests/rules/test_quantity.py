@@ -187,9 +187,7 @@ def test_an_approximate_value_is_a_double(text: str, value: float) -> None:
         (1536 * 2**20 * 1000, "B", "1.5 GiB"),
     ],
 )
-def test_sentences_have_decimal_numbers_with_the_unit(
-    thousandths: int, unit: str, text: str
-) -> None:
+def test_sentences_have_decimal_numbers_with_the_unit(thousandths, unit, text):
     assert quantity.readable(thousandths, unit) == text
 
 

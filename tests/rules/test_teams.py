@@ -54,7 +54,6 @@ def render(own: RuleSet, *, selector: Selector | None = None) -> str:
     merged = merged_with(own)
     pins = dict.fromkeys(range(len(merged.every)), listing("m"))
     entry = generation.build(merged, pins, {}, KINDS).of("a").catalog.entry(PODS, "m")
-    assert entry is not None
     (step,) = entry.steps
     objects = SelectedObjects(namespaces=("a",), names=("p",))
     return plan.render(step, objects, selector or Selector())
@@ -124,8 +123,8 @@ def test_values_of_a_request_do_not_widen_a_query():
 
 
 def test_one_query_covers_the_objects_of_the_namespace():
-    entry = generation_of(load(rule())).catalog.entry(PODS, "m")
-    found = scope.sharing(entry.sources[0], entry.sources[0].bindings[0])
+    (step,) = generation_of(load(rule())).catalog.entry(PODS, "m").steps
+    found = scope.sharing(step)
 
     assert (found.scope, found.obstacle) == (
         Scope.NAMESPACE,
@@ -137,6 +136,7 @@ def test_one_query_covers_the_objects_of_the_namespace():
     ("found", "message"),
     [
         (config_map(rule(source="thanos")), "a team cannot choose the Prometheus"),
+        (config_map(rule(ahead={"season": "7d"})), "a team cannot read days of the past"),
         (config_map(**{"s.yaml": "sources: {x: {url: http://x}}"}), "cannot have `sources`"),
         (
             config_map(
@@ -203,9 +203,7 @@ def test_a_namespace_sees_the_rules_of_the_cluster_and_its_own():
     assert len(built.rules) == 5
 
 
-def test_a_team_whose_metrics_cannot_be_built_has_those_of_the_cluster(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_team_whose_metrics_cannot_be_built_has_those_of_the_cluster(monkeypatch):
     cluster = ruleset.load([("c.yaml", f"rules:\n{rule('m')}")])
     merged = teams.merge(
         cluster, loaded(config_map(rule("n")), config_map(rule("o"), namespace="b"))
@@ -238,7 +236,6 @@ def test_external_metrics_exist_in_the_namespace_only():
 
     assert built.catalog.external_entry("q") is None
     entry = built.of("a").catalog.external_entry("Q")
-    assert entry is not None
     query = plan.external(entry, namespace="a", selector=Selector()).promql()
     assert query == 'sum({__name__="q",ns="a"})'
 

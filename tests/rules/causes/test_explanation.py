@@ -10,7 +10,6 @@ from rules.query.aggregate import Sample
 from tests.rules.causes.test_missing import (
     CONTAINERS,
     FILTERED,
-    KINDS,
     NODES_ALONE,
     RATES,
     STALE,
@@ -279,11 +278,18 @@ def test_a_label_cannot_control_the_terminal() -> None:
     assert r"          {pod=a\x1b[2J\u202eb\nVERDICT: fine} 23.5" in lines
 
 
-@pytest.mark.parametrize(
-    ("resource", "group", "found"),
-    [("pods", "", PODS), ("Node", "", NODES), ("deployments", "apps", None)],
-)
-def test_a_resource_is_resolved_as_in_the_api(resource: str, group: str, found) -> None:
-    known = inventory(UTIL, kinds=KINDS)
+def test_of_a_forecast_both_values_and_the_reason_are_shown() -> None:
+    ahead = {
+        "served": True,
+        "sentence": "the forecast is served: a total of 47 instead of the present 23.5",
+        "valuesNow": explanation.shown_values([("bert-0", "23500m")]),
+    }
+    values = explanation.shown_values([("bert-0", "47")])
 
-    assert explanation.resolve(known, resource, group) == found
+    document = explained(ahead=ahead, values=values)
+
+    assert " has the forecast value 47 for bert-0" in document["verdict"]
+    *_, value, why, now, _ = explanation_text.lines(document)
+    assert value == "  bert-0 47"
+    assert why == "ahead     the forecast is served: a total of 47 instead of the present 23.5"
+    assert now == "  now     bert-0 23.5"

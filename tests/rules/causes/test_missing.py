@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import textwrap
 from dataclasses import replace
 
 import pytest
@@ -77,15 +76,10 @@ def inventory(*rules, listed=(), statuses=(), external=(), kinds=KINDS):
 
     An entry of `listed` is the rule's series, as `name label label`; None before its first relist.
     """
-    text = "".join(
-        f"{section}:\n"
-        + "".join("-\n" + textwrap.indent(each.strip("\n"), "  ") + "\n" for each in of)
-        for section, of in (("rules", rules), ("externalRules", external))
-        if of
-    )
     listings = [None if series is None else world.listing(*series) for series in listed]
     count = len(rules) + len(external)
     every = (*statuses, *[GOOD] * (count - len(statuses)))
+    text = world.file_of(*rules, external=external)
     return world.generation(text, *listings, kinds=kinds, statuses=every).inventory(now=105.9)
 
 
@@ -241,9 +235,6 @@ CASES = {
         [],
     ),
 }
-
-
-INSTALL = "Correct the resource, or install its CustomResourceDefinition"
 
 
 EXTERNAL = {
@@ -493,65 +484,6 @@ resources:
 
 
 @pytest.mark.parametrize(
-    ("resource", "namespaced", "sentence"),
-    [
-        (
-            PODS,
-            True,
-            (
-                "pods are namespaced, and the path has no namespace: use "
-                "namespaces/NAMESPACE/pods/NAME/METRIC"
-            ),
-        ),
-        (
-            NODES,
-            False,
-            "nodes are cluster-scoped, and the path has a namespace: use nodes/NAME/METRIC",
-        ),
-        (
-            NAMESPACES,
-            False,
-            (
-                "namespaces are cluster-scoped, and the path has a namespace: use "
-                "namespaces/NAME/metrics/METRIC"
-            ),
-        ),
-    ],
-)
-def test_a_path_of_the_wrong_scope_is_answered_with_the_right_path(resource, namespaced, sentence):
-    cause = missing.other_scope(resource, namespaced=namespaced)
-
-    assert (cause.reason, cause.sentence) == (Reason.OTHER_SCOPE, sentence)
-
-
-@pytest.mark.parametrize(
-    ("resource", "sentence"),
-    [
-        ("pood", "the cluster has no resource pood; did you mean pods?"),
-        ("nodess.apps", "the cluster has no resource nodess.apps; did you mean nodes?"),
-        ("widgets", f"the cluster has no resource widgets. {INSTALL}"),
-        ("", f'the cluster has no resource "". {INSTALL}'),
-    ],
-)
-def test_an_unknown_resource_gets_suggestions(resource, sentence):
-    cause = missing.unknown_resource(resource, KINDS)
-
-    assert (cause.reason, cause.sentence) == (Reason.UNKNOWN_RESOURCE, sentence)
-
-
-def test_finished_objects_and_failing_queries_have_a_cause_on_one_line():
-    finished = missing.no_object(PODS, namespace="default", name="a")
-    failed = missing.no_query(PlanError("rules.yaml: rules[0]:\n  no such"))
-
-    assert str(finished) == (
-        "NoObject: pod a in namespace default has succeeded or failed, so it has no current value"
-    )
-    assert str(failed) == (
-        "NoQuery: rules.yaml: rules[0]: no such. Correct the rule or the selector"
-    )
-
-
-@pytest.mark.parametrize(
     ("status", "pending"),
     [
         (STARTED, True),
@@ -569,31 +501,6 @@ def test_missing_series_are_pending_until_a_scrape_after_the_start(status, pendi
     assert (cause.state is State.PENDING) is pending
 
 
-@pytest.mark.parametrize(
-    ("resource", "selector", "sentence"),
-    [
-        (
-            PODS,
-            "app=x",
-            (
-                "no unfinished pod in namespace a matches the label selector app=x. "
-                "Compare the selector with the labels of the pods; an HPA uses the selector of its "
-                "scale target"
-            ),
-        ),
-        (
-            GroupResource("example.com", "widgets"),
-            "",
-            "no object of widgets.example.com in namespace a exists",
-        ),
-    ],
-)
-def test_a_selector_without_objects_is_compared_with_labels(resource, selector, sentence):
-    cause = missing.no_match(resource, namespace="a", selector=selector)
-
-    assert (cause.reason, cause.sentence) == (Reason.NO_OBJECT, sentence)
-
-
 def test_labels_that_changed_while_they_were_queried_are_not_reported_as_missing():
     known = inventory(UTIL, listed=[["gpu_util ns pod"]])
     guesses = replace(known, catalog=catalog.build(known.ruleset, {}, KINDS))
@@ -604,61 +511,89 @@ def test_labels_that_changed_while_they_were_queried_are_not_reported_as_missing
     assert "labels of its series became known while it was queried" in cause.sentence
 
 
-def test_pods_without_usage_are_named_with_the_query_and_its_labels():
-    cpu, _ = resource.plans(queries(), PODS, namespace="ml", names=["a", "b", "c"])
-
-    cause = missing.without_usage(cpu, {"b"})
-
-    assert cause.reason == Reason.NO_SAMPLE
-    assert cause.sentence == (
-        "2 of 3 pods in namespace ml have no cpu: a, c. resourceRules.cpu.containerQuery "
-        "(rules.yaml:2) returned no sample for them. A new one is not scraped yet; otherwise "
-        "check that Prometheus scrapes the kubelets (cAdvisor), and compare the labels of its "
-        "series by pod and ns"
-    )
+INSTALL = "Correct the resource, or install its CustomResourceDefinition"
+WIDGETS = GroupResource("example.com", "widgets")
+CPU, _ = resource.plans(queries(), PODS, namespace="ml", names=["a", "b", "c"])
+_, MEMORY = resource.plans(queries(), NODES, namespace="", names=["n"])
 
 
-def test_pods_with_a_value_that_is_not_finite_are_named_with_the_query():
-    cpu, _ = resource.plans(queries(), PODS, namespace="ml", names=["a", "b", "c"])
+@pytest.mark.parametrize(
+    ("cause", "begin", "end"),
+    [
+        (
+            missing.other_scope(PODS, namespaced=True),
+            "OtherScope: pods are namespaced, and the path has no namespace: ",
+            "use namespaces/NAMESPACE/pods/NAME/METRIC",
+        ),
+        (
+            missing.other_scope(NODES, namespaced=False),
+            "OtherScope: nodes are cluster-scoped, and the path has a namespace: ",
+            "use nodes/NAME/METRIC",
+        ),
+        (
+            missing.other_scope(NAMESPACES, namespaced=False),
+            "OtherScope: namespaces are cluster-scoped, ",
+            "use namespaces/NAME/metrics/METRIC",
+        ),
+        (missing.unknown_resource("pood", KINDS), "UnknownResource: ", "; did you mean pods?"),
+        (missing.unknown_resource("nodess.apps", KINDS), "Unk", "nodess.apps; did you mean nodes?"),
+        (missing.unknown_resource("widgets", KINDS), "Unk", f"resource widgets. {INSTALL}"),
+        (missing.unknown_resource("", KINDS), "Unk", f'the cluster has no resource "". {INSTALL}'),
+        (
+            missing.no_object(PODS, namespace="default", name="a"),
+            "NoObject: pod a in namespace default has succeeded or failed",
+            ", so it has no current value",
+        ),
+        (
+            missing.no_query(PlanError("rules.yaml: rules[0]:\n  no such")),
+            "NoQuery: rules.yaml: rules[0]: no such",
+            ". Correct the rule or the selector",
+        ),
+        (
+            missing.no_match(PODS, namespace="a", selector="app=x"),
+            "NoObject: no unfinished pod in namespace a matches the label selector app=x. Compare ",
+            "; an HPA uses the selector of its scale target",
+        ),
+        (
+            missing.no_match(WIDGETS, namespace="a", selector=""),
+            "NoObject: no object of widgets.example.com",
+            " in namespace a exists",
+        ),
+        (
+            missing.without_usage(CPU, {"b"}),
+            "NoSample: 2 of 3 pods in namespace ml have no cpu: a, c. resourceRules.cpu.containerQ",
+            "kubelets (cAdvisor), and compare the labels of its series by pod and ns",
+        ),
+        (
+            missing.without_usage(MEMORY, ()),
+            "NoSample: 1 of 1 nodes has no memory: n. resourceRules.memory.nodeQuery (rules.yaml:3",
+            "node-exporter, and compare the labels of its series by node",
+        ),
+        (
+            missing.without_finite_usage(CPU, ["a"]),
+            "NotFinite: 1 of 3 pods in namespace ml has no cpu: a. resourceRules.cpu.containerQ",
+            "for them, which is not a value. Correct the query (does it divide by 0?)",
+        ),
+    ],
+)
+def test_a_cause_says_what_is_so_and_what_to_do(cause, begin, end):
+    assert str(cause).startswith(begin)
+    assert str(cause).endswith(end)
 
-    cause = missing.without_finite_usage(cpu, ["a"])
 
-    assert cause.reason == Reason.NOT_FINITE
-    assert cause.sentence == (
-        "1 of 3 pods in namespace ml has no cpu: a. resourceRules.cpu.containerQuery "
-        "(rules.yaml:2) returned NaN or Inf for them, which is not a value. Correct the query "
-        "(does it divide by 0?)"
-    )
-
-
-def test_nodes_have_no_namespace_and_another_exporter():
-    _, memory = resource.plans(queries(), NODES, namespace="", names=["n"])
-
-    cause = missing.without_usage(memory, ())
-
-    assert cause.sentence.startswith("1 of 1 nodes has no memory: n. ")
-    assert "check that Prometheus scrapes node-exporter, and compare" in cause.sentence
+TOO_OLD = "Correct `metricsQuery`: this Prometheus may be too old for"
 
 
 @pytest.mark.parametrize(
     ("refusal", "cure"),
     [
         ("bad_data: unexpected end", "Correct `metricsQuery`"),
-        (
-            'unknown function with name "histogram_avg"',
-            (
-                "Correct `metricsQuery`: this Prometheus may be too old for histogram_avg. "
-                "Upgrade it, or replace the function by histogram_sum(X) / histogram_count(X)"
-            ),
-        ),
-        (
-            'unknown function with name "mad_over_time"',
-            (
-                "Correct `metricsQuery`: this Prometheus may be too old for mad_over_time. "
-                "Upgrade it, or replace the function"
-            ),
-        ),
+        ('unknown function with name "histogram_avg"', f"{TOO_OLD} histogram_avg. Upgrade it, or "),
+        ('unknown function with name "mad_over_time"', f"{TOO_OLD} mad_over_time. Upgrade it, or "),
     ],
 )
 def test_a_function_that_prometheus_lacks_may_be_too_new(refusal, cure):
-    assert missing.failed_query("rules[0]", refusal=refusal, problem="").cure == cure
+    found = missing.failed_query("rules[0]", refusal=refusal, problem="").cure
+
+    assert found.startswith(cure)
+    assert ("histogram_sum(X) / histogram_count(X)" in found) == ("histogram" in refusal)

@@ -173,6 +173,29 @@ def test_only_a_rate_needs_two_samples(query, seconds, why):
     assert bool(empty_results.short_range(query, seconds)) == bool(why)
 
 
+SUBQUERY = "avg_over_time(max by (pod) (a <= 100)[3m:15s])"
+
+
+@pytest.mark.parametrize(
+    ("query", "results", "sentence"),
+    [
+        (SUBQUERY, {}, "its subquery has one value each 15s, and the series began after the last"),
+        (SUBQUERY.replace("15s", ""), {"first": vector(NOW - 8)}, "one value each 60s"),
+        (SUBQUERY, {"first": vector(NOW - 60)}, "the query has no result"),
+        ("a <= 100", {}, "the query has no result"),
+        ("a <= 100", {"compared": vector(101)}, "so its comparison `<= 100` fails"),
+        ("a != 1", {"compared": vector(1)}, "so its comparison `!= 1` fails"),
+    ],
+)
+def test_a_comparison_that_holds_is_no_cause(query, results, sentence):
+    results = {"scrapes": vector(1), "compared": vector(1), **results}
+    found, cure = empty_results.why_empty(asked(), query, results, NOW)
+
+    assert sentence in found
+    assert ("fails" in found) == ("fails" in sentence)
+    assert "comparison" not in cure or "fails" in found
+
+
 @pytest.mark.parametrize(
     ("up", "present", "sentence"),
     [
@@ -191,6 +214,22 @@ def test_a_sibling_with_series_shows_how_the_requested_pod_is_scraped(up, presen
     results = {**EMPTY, "every": vector(1), "named": vector(1), "present": of_sibling, "target": up}
 
     assert sentence in samples.conclude(question, results, NOW).sentence
+
+
+@pytest.mark.parametrize(
+    ("series", "command"),
+    [
+        ("DCGM_FI_DEV_GPU_UTIL", "`gpu-metrics-adapter presets scrape gpu-dcgm`"),
+        ("vllm:num_requests_waiting", "`gpu-metrics-adapter presets scrape inference-vllm`"),
+    ],
+)
+def test_the_cure_of_a_known_exporter_that_is_not_scraped_is_the_command(series, command):
+    planned = world.pods_plan(RULES.replace("gpu_util", series), series, ["a"])
+    (question,) = questions.questions(planned)
+
+    cause = samples.conclude(question, {**EMPTY, "named": vector(1)}, NOW)
+
+    assert (cause.reason, command in cause.cure) == (Reason.NOT_SCRAPED, True)
 
 
 @pytest.mark.parametrize(

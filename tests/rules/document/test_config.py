@@ -3,7 +3,14 @@ from __future__ import annotations
 import pytest
 
 from rules.document import config
-from rules.document.config import NameMapping, OnMissing, Override, ResourceMapping, SeriesFilter
+from rules.document.ahead import Ahead
+from rules.document.config import (
+    NameMapping,
+    OnMissing,
+    Override,
+    ResourceMapping,
+    SeriesFilter,
+)
 from rules.findings import State
 
 FULL = """\
@@ -50,7 +57,6 @@ def _warnings(text: str) -> list[str]:
 
 def _rule(text: str) -> config.Rule:
     parsed, problems = config.parse(f"rules:\n- {text}\n", file="f.yaml")
-    assert parsed is not None
     assert not [str(problem) for problem in problems if problem.state is State.FAILURE]
     return parsed.rules[0]
 
@@ -59,7 +65,6 @@ def test_every_key_is_parsed():
     parsed, problems = config.parse(FULL, file="f.yaml")
 
     assert problems == ()
-    assert parsed is not None
     (rule,) = parsed.rules
     assert rule.series_query == '{uuid!=""}'
     assert rule.series_filters == (SeriesFilter(is_="^DCGM_"), SeriesFilter(is_not="_total$"))
@@ -77,7 +82,6 @@ def test_every_key_is_parsed():
     assert rule.on_missing == OnMissing(value=0.0)
     (external,) = parsed.external_rules
     assert external.resources.namespaced is False
-    assert parsed.resource_rules is not None
     assert parsed.resource_rules.window_ns == 180_000_000_000
     assert parsed.resource_rules.cpu.node_query == "b"
     assert parsed.resource_rules.memory.container_label == "container"
@@ -86,8 +90,6 @@ def test_every_key_is_parsed():
 def test_a_rule_has_the_positions_of_its_keys():
     parsed, _ = config.parse(FULL, file="f.yaml")
 
-    assert parsed is not None
-    assert parsed.resource_rules is not None
     rule, cpu = parsed.rules[0].where, parsed.resource_rules.cpu.where
     assert (rule.file, rule.path, cpu.path) == ("f.yaml", "rules[0]", "resourceRules.cpu")
     for where, path, position in (
@@ -107,7 +109,6 @@ def test_a_rule_has_the_positions_of_its_keys():
 def test_a_problem_has_the_position_of_its_path_or_of_the_nearest_path_above(path, position):
     parsed, _ = config.parse(FULL, file="f.yaml")
 
-    assert parsed is not None
     problem = parsed.rules[0].where.problem(State.FAILURE, path, "no")
 
     assert str(problem) == f"{position}: error: rules[0].{path}: no"
@@ -331,6 +332,41 @@ def test_on_missing_is_a_constant_or_a_duration(text, value):
 
 
 @pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("", None),
+        ("{season: 7d}", Ahead(season=604_800.0)),
+        ("{season: 1h, horizon: 4m}", Ahead(season=3600.0, horizon=240.0)),
+    ],
+)
+def test_ahead_has_a_season_and_a_horizon(text, value):
+    assert value == _rule(f"ahead: {text}").ahead
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("7d", "ahead: must be a mapping, not '7d'"),
+        ("{}", "ahead: has no season: write after which time the load repeats, such as 7d"),
+        ("{season: 1 week}", "ahead.season: "),
+        ("{season: 59m}", "ahead.season: must be from 1h to 35d, such as 1d or 7d"),
+        ("{season: 36d}", "ahead.season: must be from 1h to 35d, such as 1d or 7d"),
+        ("{season: 7d, horizon: 0s}", "ahead.horizon: must be longer than 0s"),
+        ("{season: 7d, horizon: 61m}", "ahead.horizon: must be at most 1h, and half of the season"),
+        ("{season: 1h, horizon: 31m}", "ahead.horizon: must be at most 1h, and half of the season"),
+        ("{season: 7d, horzon: 4m}", "ahead.horzon: unknown key 'horzon': did you mean horizon?"),
+    ],
+)
+def test_a_wrong_ahead_is_an_error_that_says_what_to_write(text, problem):
+    _, problems = config.parse(
+        f"rules:\n- {{seriesQuery: a, metricsQuery: a, ahead: {text}}}\n", file="f.yaml"
+    )
+
+    assert problem in str(problems[0]), problems
+    assert problems[0].state is State.FAILURE
+
+
+@pytest.mark.parametrize(
     ("text", "flag"), [("y", True), ("off", False), ("~", None), ("", None), ("NULL", None)]
 )
 def test_booleans_are_spelled_as_in_yaml_1_1(text, flag):
@@ -347,7 +383,6 @@ def test_a_merge_combines_mappings():
     )
     parsed, _ = config.parse(text, file="f.yaml")
 
-    assert parsed is not None
     rule = parsed.rules[1]
     assert (rule.series_query, rule.metrics_query) == ("a", "b")
     assert rule.name == NameMapping(matches="b", as_="a")
@@ -357,7 +392,6 @@ def test_null_removes_a_merged_value():
     text = "rules:\n- &a {name: {as: a}, merge: true}\n- <<: *a\n  name: ~\n  merge:\n"
     parsed, _ = config.parse(text, file="f.yaml")
 
-    assert parsed is not None
     assert parsed.rules[1].name == NameMapping()
     assert parsed.rules[1].merge is False
 

@@ -40,7 +40,6 @@ def test_every_key_is_parsed():
     parsed, problems = config.parse(FULL, file="f.yaml")
 
     assert problems == ()
-    assert parsed is not None
     team, plain = parsed.sources
     assert (team.name, team.url, team.verb, team.timeout) == (
         "team-b",
@@ -85,6 +84,7 @@ def test_a_rule_names_a_source_of_any_file():
     ("text", "problem"),
     [
         ("default: {url: http://p}", "2:3: error: sources.default: the default source is that of"),
+        ("embedded: {url: http://p}", "2:3: error: sources.embedded: the embedded source is that"),
         ("Team_B: {url: http://p}", "2:3: error: sources.Team_B: the name must have lower-case"),
         ("a: {}", "2:6: error: sources.a: has no url"),
         ("a:", "2:5: error: sources.a: has no url"),

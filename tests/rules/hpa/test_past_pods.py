@@ -10,6 +10,7 @@ from rules.errors import UnreadableError
 from rules.hpa import past_pods
 from rules.hpa.autoscaler import Reference
 from rules.hpa.past_pods import States
+from rules.selectors import selectors
 from tests.adapter.server.evaluation.support import USED
 
 
@@ -36,16 +37,41 @@ def pattern(kind):
         ("ReplicaSet", "web-train", False),
         ("StatefulSet", "web-12", True),
         ("StatefulSet", "web-x8k2p", False),
+        ("Rollout", "web-6f7c9d5b4-x8k2p", True),
+        ("LeaderWorkerSet", "web-12", True),
+        ("LeaderWorkerSet", "web-12-3", True),
+        ("LeaderWorkerSet", "web-12-3-0", False),
     ],
 )
 def test_names_of_pods_have_hashes_that_no_word_fits(kind, name, matches):
     assert bool(re.fullmatch(pattern(kind), name)) is matches
 
 
-@pytest.mark.parametrize("workload", [reference("Rollout"), reference("Deployment", "w" * 47)])
+@pytest.mark.parametrize("workload", [reference("Widget"), reference("Deployment", "w" * 47)])
 def test_names_that_are_not_certain_are_refused(workload):
     with pytest.raises(UnreadableError, match=f"past pods of {workload} are not certain"):
         past_pods.named("n", workload, USED.steps)
+
+
+SETS = "leaderworkerset.sigs.k8s.io"
+
+
+def test_the_pods_that_a_scale_selects_are_those_of_the_leaders():
+    target = Reference(api_version="x/v1", kind="LeaderWorkerSet", name="llm")
+    leaders = selectors.parse(f"{SETS}/name=llm,{SETS}/worker-index=0")
+
+    found = past_pods.of_scale(target, leaders)
+
+    assert str(found) == "StatefulSet/llm"
+    assert past_pods.of_scale(target, selectors.parse("app=llm")) is target
+    assert 'owner_name="llm"' in past_pods.owned("n", found)
+    assert 'owner_name=~"llm(-[0-9]+)?"' in past_pods.owned("n", target)
+
+
+def test_leaders_of_another_kind_are_not_certain():
+    entry = selectors.parse("modelserving.volcano.sh/name=llm,modelserving.volcano.sh/entry=true")
+    with pytest.raises(UnreadableError, match="past pods of ModelServing/llm are not certain"):
+        past_pods.of_scale(reference("ModelServing", "llm"), entry)
 
 
 def test_pods_have_the_states_that_kube_state_metrics_says():

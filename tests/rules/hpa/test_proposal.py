@@ -145,8 +145,9 @@ def test_an_object_metric_multiplies_the_ready_pods(
     others = [pod("q", ready="False"), pod("r", ready="Unknown"), pod("s", "Pending")]
     listed = [*pods(ready), *others]
 
+    counted = proposal.ready_pods(listed)
     found = proposal.of_value(
-        metric, int(value * 1000), listed, scale(current), tolerances=TOLERANCES
+        metric, int(value * 1000), counted, scale(current), tolerances=TOLERANCES
     )
 
     assert found.replicas == replicas
@@ -162,7 +163,7 @@ def test_an_average_of_an_external_metric_is_divided_by_the_replicas(
     (metric,) = hpa(external_metric(type="AverageValue", averageValue="30")).metrics
 
     found = proposal.of_value(
-        metric, value * 1000, [], scale(9, status=replicas), tolerances=TOLERANCES
+        metric, value * 1000, None, scale(9, status=replicas), tolerances=TOLERANCES
     )
 
     assert (metric.written(found.current), found.replicas) == (shown, desired)
@@ -187,7 +188,7 @@ def test_the_sum_of_an_external_metric_is_that_of_the_controller(
     (metric,) = hpa(external_metric(**{"type": target, key: "30"})).metrics
     total = proposal.total(metric, [value * 1000 for value in values])
 
-    found = proposal.of_value(metric, total, pods(2), scale(2), tolerances=TOLERANCES)
+    found = proposal.of_value(metric, total, 2, scale(2), tolerances=TOLERANCES)
 
     assert found.replicas == replicas
 
@@ -196,7 +197,7 @@ def test_a_proposal_of_more_than_32_bits_overflows() -> None:
     metric = hpa(object_metric(type="AverageValue", averageValue="1")).metrics[0]
 
     found = of_pods({"p0": 2e12}, pods(1), current=1)
-    average = proposal.of_value(metric, 10**13, [], scale(1), tolerances=TOLERANCES)
+    average = proposal.of_value(metric, 10**13, None, scale(1), tolerances=TOLERANCES)
 
     assert (found.replicas, average.replicas) == (-(2**31), -(2**31))
 

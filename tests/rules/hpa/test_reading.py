@@ -89,6 +89,7 @@ def read(known: dict[str, Any]) -> tuple[Observation, list[ApiRequest]]:
         while True:
             requests.append(request)
             reply = known.get(request.path, ApiReply(status=404, message="not found"))
+            reply = known.get(f"{request.path}?{request.params.get('labelSelector')}", reply)
             request = steps.send(reply if isinstance(reply, ApiReply) else ApiReply(document=reply))
     except StopIteration as stop:
         return stop.value, requests
@@ -367,6 +368,77 @@ def test_a_failed_sync_is_told_although_the_metrics_have_values(
 
     assert found.startswith("default/gpu-hpa keeps 1 replica of deployment/serving")
     assert found.endswith(expected)
+
+
+@pytest.mark.parametrize(("observed", "outdated"), [(None, False), (2, False), (1, True)])
+def test_a_failed_sync_of_an_earlier_spec_does_not_count(
+    observed: int | None, outdated: bool
+) -> None:
+    """From Kubernetes 1.37 on, the status says which spec it is of."""
+    known = documents(pods_metric())
+    failed = {"type": "ScalingActive", "status": "False", "reason": "Failed", "message": "no"}
+    known[HPA]["metadata"]["generation"] = 2
+    known[HPA]["status"] = {"conditions": [failed]}
+    if observed is not None:
+        known[HPA]["status"]["observedGeneration"] = observed
+
+    observation, _ = read(known)
+
+    assert ("the last sync ended with Failed: no" in verdict(observation)) is not outdated
+    decided = decision.decide(observation.hpa, 1, observation.proposals, now=NOW)
+    lines = "\n".join(report.lines(observation, decided))
+    assert ("desired: Failed, before the spec changed" in lines) is outdated
+
+
+def test_the_version_of_the_target_is_ignored_as_the_controller_does() -> None:
+    known = documents(pods_metric())
+    known[HPA]["spec"]["scaleTargetRef"]["apiVersion"] = "apps/v1beta9"
+    version = {"groupVersion": "apps/v1", "version": "v1"}
+    known["/apis/apps"] = {"preferredVersion": version, "versions": [version]}
+
+    observation, requests = read(known)
+
+    assert observation.scale.spec == 1
+    assert [each.path for each in requests[1:5]] == [
+        "/apis/apps/v1beta9",
+        "/apis/apps",
+        "/apis/apps/v1",
+        SCALE,
+    ]
+
+
+def test_a_scale_without_a_selector_has_a_cure_of_its_own() -> None:
+    known = documents(pods_metric())
+    known[SCALE]["status"] = {"replicas": 1}
+
+    assert verdict(read(known)[0]) == (
+        "default/gpu-hpa keeps 1 replica of deployment/serving: the scale of deployment/serving "
+        "has no selector. Let its controller set the selector in the status, and set its path as "
+        "labelSelectorPath in the CustomResourceDefinition"
+    )
+
+
+@pytest.mark.parametrize("workers", [True, False])
+def test_pods_of_a_group_that_the_scale_does_not_select_are_named(workers: bool) -> None:
+    group = "leaderworkerset.sigs.k8s.io/name=llm"
+    known = documents(pods_metric())
+    known[SCALE]["status"]["selector"] = f"{group},leaderworkerset.sigs.k8s.io/worker-index=0"
+    known[f"{VALUES}?{group}"] = values(p0="63", **({"w1": "90", "w2": "92"} if workers else {}))
+
+    observation, _ = read(known)
+
+    (proposed,) = observation.proposals
+    assert proposed.others == (("w1", "w2") if workers else ())
+    assert proposed.current == 63_000
+    decided = decision.decide(observation.hpa, 1, observation.proposals, now=NOW)
+    lines = "\n".join(report.lines(observation, decided))
+    assert ("not selected by the scale: w1, w2" in lines) is workers
+    assert verdict(observation).endswith(
+        "is 63 of 40 %. The scale selects one pod of each group: the values of 2 pods do not "
+        "count. If they should, use a metric of type Object of the target (`workloads` of the rule)"
+        if workers
+        else "is 63 of 40 %. Nothing to do"
+    )
 
 
 def test_a_range_leads_to_what_the_bounds_allow() -> None:

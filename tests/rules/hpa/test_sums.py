@@ -8,7 +8,7 @@ import pytest
 
 from rules.hpa import judgement, proposal, report
 from rules.hpa.proposal import Proposal
-from tests.rules.hpa.documents import external_metric, hpa, pods, scale
+from tests.rules.hpa.documents import external_metric, hpa, scale
 
 
 def proposed(
@@ -18,7 +18,7 @@ def proposed(
     (metric,) = hpa(external_metric(**target)).metrics
     metric = replace(metric, name=name)
     found = proposal.of_value(
-        metric, proposal.total(metric, items), pods(2), scale(2), tolerances=(0.1, 0.1)
+        metric, proposal.total(metric, items), 2, scale(2), tolerances=(0.1, 0.1)
     )
     return replace(found, items=items, query=query)
 

@@ -57,7 +57,7 @@ class Checked:
     @property
     def every_rule(self) -> tuple[CompiledRule, ...]:
         """The rules, then the external rules."""
-        return (*self.rules.rules, *self.rules.external) if self.rules else ()
+        return self.rules.all if self.rules else ()
 
     def of_rule(self, rule: CompiledRule) -> list[Finding]:
         """Return the problems of one rule."""

@@ -82,10 +82,7 @@ async def observe(
         )
         try:
             async with wired.listening(router) as port:
-                every = [
-                    await _observed(rule, relist, port, objects.kinds)
-                    for rule in (*rules.rules, *rules.external)
-                ]
+                every = [await _observed(rule, relist, port, objects.kinds) for rule in rules.all]
                 usage = {
                     path: len((await _get(port, f"{_RESOURCE}/{path}"))[1])
                     for path in ("pods", "nodes")

@@ -28,7 +28,7 @@ _GROUP = re.compile(r"\((?:\?:)?([^()|]*)(?:\|[^()]*)?\)")
 
 def of(ruleset: RuleSet, kinds: Kinds) -> Iterator[Labels]:
     """Yield the labels of each series that the rules select or query; some of them twice."""
-    for rule in (*ruleset.rules, *ruleset.external):
+    for rule in ruleset.all:
         for name in names(rule):
             labels = own_labels(rule, kinds)
             yield from _with_buckets({"__name__": name, **labels})

@@ -535,6 +535,31 @@ def test_a_rule_of_the_cluster_without_matchers_gives_no_warning_if_its_autoscal
     assert _of_hpas(_target("Value"), rule=rule) == []
 
 
+_REST = "and all of it after 300 s. Use a range of four scrape intervals"
+_DELAYS = "delays HorizontalPodAutoscaler llm/x (h.yaml:9)"
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ("sum(rate(<<.Series>>{X}[2m]))", ""),
+        (
+            "sum(rate(<<.Series>>{X}[5m]))",
+            f"{_DELAYS}: rate shows half of a change after 150 s, {_REST}",
+        ),
+        ("sum(<<.Series>>{X} offset 5m)", f"{_DELAYS} by 300 s, its offset. Leave it out"),
+    ],
+)
+def test_a_query_that_delays_an_autoscaler_gives_a_warning(query, message):
+    rule = _rule(seriesQuery="a_total", name="{as: share}", metricsQuery=query)
+
+    without = _of_hpas(rule=rule)
+
+    assert [each for each in _of_hpas(_target("Value"), rule=rule) if each not in without] == (
+        [message] if message else []
+    )
+
+
 @pytest.mark.parametrize("name", presets.names())
 def test_a_preset_that_is_loaded_as_one_gives_no_warning(name):
     loaded = ruleset.load([(f"{presets.FILE}{name}", presets.text(name))])

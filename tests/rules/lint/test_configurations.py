@@ -12,7 +12,7 @@ import pytest
 from adapter import settings
 from adapter.cli.commands import check_live
 from rules.findings import Finding
-from rules.ruleset import CompiledRule, RuleSet
+from rules.ruleset import CompiledRule
 from tests.rules.lint import configurations, live
 from tests.rules.lint.configurations import FOLDER, NAMES, SOURCES, Checked
 from tests.rules.lint.live import Observed
@@ -56,15 +56,16 @@ def test_a_configuration_gives_a_warning_for_each_real_fault_only(name: str) -> 
 
 @pytest.fixture(scope="module")
 def server(empty_prometheus: Prometheus) -> Prometheus:
-    configurations.write_series(empty_prometheus, map(_rules, ACCEPTED))
+    accepted = (configurations.checked(name).rules for name in ACCEPTED)
+    configurations.write_series(empty_prometheus, accepted)
     return empty_prometheus
 
 
 @pytest.mark.parametrize("name", ACCEPTED)
 def test_a_live_server_does_what_check_says(server: Prometheus, tmp_path: Path, name: str) -> None:
-    config, rules = configurations.checked(name), _rules(name)
+    config = configurations.checked(name)
 
-    found, usage = asyncio.run(live.observe(rules, server.url, tmp_path))
+    found, usage = asyncio.run(live.observe(config.rules, server.url, tmp_path))
 
     for rule, each in zip(config.every_rule, found, strict=True):
         _assert_predicted(config, rule, each)
@@ -84,12 +85,6 @@ def test_prometheus_has_no_api_below_its_own_metrics(server: Prometheus) -> None
 
     assert prometheus.status(f"{server.url}/{api}") == 200
     assert prometheus.status(f"{server.url}/metrics/{api}") == 404
-
-
-def _rules(name: str) -> RuleSet:
-    rules = configurations.checked(name).rules
-    assert rules is not None
-    return rules
 
 
 def _assert_predicted(config: Checked, rule: CompiledRule, each: Observed) -> None:

@@ -53,6 +53,7 @@ FILES: dict[str, Callable[[int], str]] = {
         "m{" + ",".join(['pod="<<index .LabelValuesByName `pod`>>"'] * size) + "}"
     ),
     "templates": lambda size: rule(templates(size)),
+    "invalid rules": lambda size: "rules:\n" + "- {seriesQuery: [a], metricsQuery: <<}\n" * size,
     "long line": lambda size: rule("a" * 100 * size + "<<nope>>"),
 }
 

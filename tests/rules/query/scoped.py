@@ -1,11 +1,11 @@
-"""Sources and bindings for tests of scopes: one rule with a given query."""
+"""Steps and bindings for tests of scopes: one rule with a given query."""
 
 from __future__ import annotations
 
 import json
 
 from rules import ruleset
-from rules.query.catalog import Source
+from rules.query.catalog import Source, Step
 from rules.query.label_binding import LabelBinding
 
 POD = LabelBinding(resource="pod", namespace="namespace")
@@ -20,9 +20,10 @@ _RESOURCES = {
 }
 
 
-def source_of(query: str, *, section: str = "rules", series: str = "A", **fields) -> Source:
-    """Return the source of a rule whose `metricsQuery` is `query`."""
-    rule = {"seriesQuery": series, "resources": _RESOURCES, "metricsQuery": query, **fields}
+def step_of(query: str, binding: LabelBinding = POD, *, section: str = "rules") -> Step:
+    """Return the step of a rule whose `metricsQuery` is `query`."""
+    rule = {"seriesQuery": "A", "resources": _RESOURCES, "metricsQuery": query}
     # JSON is YAML.
     compiled = ruleset.load([("rules.yaml", json.dumps({section: [rule]}))])
-    return Source(rule=(*compiled.rules, *compiled.external)[0], series=series, bindings=(POD,))
+    source = Source(rule=compiled.all[0], series="A", bindings=(binding,))
+    return Step(source=source, binding=binding)

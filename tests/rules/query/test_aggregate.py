@@ -254,9 +254,7 @@ FINITE = st.floats(allow_nan=False, allow_infinity=False)
     method="sum",
     shuffle=random.Random(1),
 )
-def test_order_of_the_samples_does_not_matter(
-    numbers: list[float], method: str, shuffle: random.Random
-):
+def test_order_of_the_samples_does_not_matter(numbers, method, shuffle):
     plan_ = PLANS[method]
     vector = [sample("a", number, time=i) for i, number in enumerate(numbers)]
     shuffled = vector.copy()

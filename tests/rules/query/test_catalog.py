@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import textwrap
-
 import pytest
 
 from rules import ruleset
+from rules.document.ahead import Ahead
 from rules.kinds import NAMESPACES, NODES, PODS, GroupResource, Kinds
 from rules.kinds import WORKLOADS as WORKLOAD_KINDS
 from rules.query import catalog, label_binding
-from rules.query.catalog import Catalog, Listing, Series
+from rules.query.catalog import Catalog
 from rules.query.label_binding import LabelBinding
 from tests import world
 from tests.world import listing
@@ -32,13 +31,10 @@ def test_of_merged_rules_the_longest_minimum_age_of_pods_counts():
     text = "rules:" + "".join(
         AGED.format(series=name, age=age) for name, age in (("a", "1m"), ("b", "2m"), ("c", "30s"))
     )
-    rules = ruleset.load([("rules.yaml", text)])
-    built = catalog.build(rules, catalog.pinned_listings(rules), Kinds.builtin())
-    pods, namespaces = built.entry(PODS, "load"), built.entry(NAMESPACES, "load")
+    built = world.generation(text).catalog
 
-    assert pods is not None
-    assert namespaces is not None
-    assert (pods.min_pod_age, namespaces.min_pod_age) == (120.0, None)
+    assert built.entry(PODS, "load").min_pod_age == 120.0
+    assert built.entry(NAMESPACES, "load").min_pod_age is None
 
 
 WORKLOADS = """
@@ -59,8 +55,7 @@ OF_DEPLOYMENTS = """
 
 
 def test_a_metric_of_pods_is_also_one_of_their_workloads():
-    rules = ruleset.load([("rules.yaml", WORKLOADS)])
-    built = catalog.build(rules, catalog.pinned_listings(rules), Kinds.builtin())
+    built = world.generation(WORKLOADS).catalog
 
     resources = {
         str(resource)
@@ -72,22 +67,25 @@ def test_a_metric_of_pods_is_also_one_of_their_workloads():
     assert (entry.pods, entry.workloads) == (built.entry(PODS, "load"), "max")
 
 
+def test_a_metric_of_pods_and_of_workloads_looks_ahead():
+    built = world.generation(f"{WORKLOADS}  ahead: {{season: 7d}}\n").catalog
+
+    entries = [built.entry(each, "load") for each in (PODS, WORKLOAD_KINDS[0], NAMESPACES)]
+    assert [each.ahead for each in entries] == [Ahead(season=604_800.0)] * 2 + [None]
+
+
 @pytest.mark.parametrize(("listed", "computed"), [("gpu", True), ("recorded", False)])
 def test_a_listed_metric_of_the_workload_itself_comes_first(listed, computed):
-    rules = ruleset.load([("rules.yaml", WORKLOADS + OF_DEPLOYMENTS)])
-    index = ("gpu", "recorded").index(listed)
-    labels = frozenset({"namespace", "pod", "deployment"})
-    listings = {index: Listing(series=(Series(name=listed, labels=labels),))}
-    built = catalog.build(rules, listings, Kinds.builtin())
+    listings = {("gpu", "recorded").index(listed): listing(f"{listed} namespace pod deployment")}
+    built = catalog.build(world.load(WORKLOADS + OF_DEPLOYMENTS), listings, Kinds.builtin())
 
     entry = built.entry(WORKLOAD_KINDS[0], "load")
     assert (entry.pods is not None) == computed
 
 
 def test_a_kind_that_the_cluster_does_not_serve_has_no_metric_of_its_pods():
-    rules = ruleset.load([("rules.yaml", WORKLOADS)])
     core = Kinds.of(group for group in Kinds.builtin().groups if group.name in {"", "apps"})
-    built = catalog.build(rules, catalog.pinned_listings(rules), core)
+    built = world.generation(WORKLOADS, kinds=core).catalog
 
     assert built.entry(WORKLOAD_KINDS[0], "load") is not None
     assert built.entry(WORKLOAD_KINDS[-1], "load") is None
@@ -115,18 +113,12 @@ metricsQuery: m
 
 
 def load(*rules: str, external: tuple[str, ...] = ()) -> ruleset.RuleSet:
-    text = "".join(
-        f"{section}:\n"
-        + "".join("-\n" + textwrap.indent(rule.strip("\n"), "  ") + "\n" for rule in texts)
-        for section, texts in (("rules", rules), ("externalRules", external))
-        if texts
-    )
-    return ruleset.load([("rules.yaml", text)])
+    return world.load(world.file_of(*rules, external=external))
 
 
-def build(*rules: str, listings: list[Listing]) -> Catalog:
-    compiled = load(*rules)
-    indexes = [rule.index for rule in compiled.rules]
+def build(*rules, external=(), listings):
+    compiled = load(*rules, external=external)
+    indexes = [rule.index for rule in compiled.all]
     return catalog.build(compiled, dict(zip(indexes, listings, strict=True)), KINDS)
 
 
@@ -152,21 +144,12 @@ def rule(name: str = "", *, merge: bool = False) -> str:
     return "\n".join(lines)
 
 
-def test_entries_are_found_by_resource_and_metric():
-    built = build(FLEET, listings=[listing("m namespace pod")])
-
-    assert built.entry(PODS, "m") in built.entries
-    assert built.entry(NODES, "m") is None
-    assert built.entry(PODS, "n") is None
-
-
 def test_discovery_decides_which_resources_are_root_scoped():
     mapping = "seriesQuery: m\nmetricsQuery: m\nresources: {template: <<.Resource>>}\n"
 
     built = build(mapping, listings=[listing("m storageclass pod namespace")])
 
     entry = built.entry(STORAGE_CLASSES, "m")
-    assert entry is not None
     assert not entry.namespaced
     assert entry.sources[0].bindings == (LabelBinding(resource="storageclass"),)
 
@@ -197,7 +180,6 @@ def test_rules_that_merge_are_all_sources_if_the_last_one_merges(merges, rules):
 def bindings(live=(), labels: str = "", resource: GroupResource = PODS) -> list[LabelBinding]:
     built = build(FLEET, listings=[listing(f"m {labels}", live={("m", resource): tuple(live)})])
     entry = built.entry(resource, "m")
-    assert entry is not None
     return list(entry.sources[0].bindings)
 
 
@@ -227,7 +209,6 @@ def test_rule_without_a_namespace_label_is_listed():
     )
 
     entry = built.entry(PODS, "m")
-    assert entry is not None
     assert entry.namespaced
     assert entry.sources[0].bindings == (LabelBinding(resource="pod"),)
 
@@ -301,14 +282,8 @@ metricsQuery: m
 """
 
 
-def build_external(*rules: str, listings: list[Listing]) -> Catalog:
-    compiled = load(external=rules)
-    indexes = [rule.index for rule in compiled.external]
-    return catalog.build(compiled, dict(zip(indexes, listings, strict=True)), KINDS)
-
-
 def test_external_metrics_need_no_labels_and_are_sorted():
-    built = build_external(EXTERNAL, listings=[listing("b", "a namespace")])
+    built = build(external=[EXTERNAL], listings=[listing("b", "a namespace")])
 
     assert built.entries == ()
     assert list(built.external) == ["a", "b"]
@@ -326,7 +301,7 @@ def test_external_metric_has_the_first_live_namespace_label():
     )[NAMESPACES]
 
     live = {("m", NAMESPACES): (second,)}
-    built = build_external(EXTERNAL, listings=[listing("m ns namespace", live=live)])
+    built = build(external=[EXTERNAL], listings=[listing("m ns namespace", live=live)])
 
     assert second.probe_matchers() == ('ns=""', 'namespace!=""')
     assert built.external["m"].source.bindings == (
@@ -337,7 +312,7 @@ def test_external_metric_has_the_first_live_namespace_label():
 def test_external_metric_has_one_namespace_label_even_if_several_are_live():
     live = {("m", NAMESPACES): tuple(label_binding.Choice([""], ["ns", "namespace"]))}
 
-    built = build_external(EXTERNAL, listings=[listing("m ns namespace", live=live)])
+    built = build(external=[EXTERNAL], listings=[listing("m ns namespace", live=live)])
 
     assert built.external["m"].source.bindings == (LabelBinding(resource="", namespace="ns"),)
 
@@ -345,14 +320,14 @@ def test_external_metric_has_one_namespace_label_even_if_several_are_live():
 def test_external_rule_can_be_not_namespaced():
     text = "seriesQuery: m\nmetricsQuery: m\nresources: {namespaced: false}\n"
 
-    entry = build_external(text, listings=[listing("m namespace")]).external["m"]
+    entry = build(external=[text], listings=[listing("m namespace")]).external["m"]
 
     assert not entry.namespaced
     assert entry.source.bindings == (LabelBinding(resource=""),)
 
 
 def test_external_metric_is_found_by_its_lower_case_name():
-    built = build_external(EXTERNAL, listings=[listing("Depth", "DEPTH", "size")])
+    built = build(external=[EXTERNAL], listings=[listing("Depth", "DEPTH", "size")])
 
     assert built.external_entry("Depth") is built.external["Depth"]
     assert built.external_entry("depth") is built.external["DEPTH"]
@@ -380,7 +355,6 @@ def test_rule_that_pins_name_and_labels_needs_no_relist(text, series):
     assert sorted({entry.sources[0].series for entry in built.entries}) == series
     if series:
         entry = built.entry(PODS, series[0])
-        assert entry is not None
         assert entry.sources[0].bindings == (
             LabelBinding(resource="exported_pod", namespace="exported_namespace"),
         )
@@ -395,9 +369,9 @@ def test_external_rule_needs_only_a_pinned_name():
 
 
 def test_pinned_external_metric_is_listed_without_series():
-    built = build_external(
-        EXTERNAL, EXTERNAL.replace("queue_depth", "wait"), listings=[listing(), listing("wait")]
-    )
+    rules = [EXTERNAL, EXTERNAL.replace("queue_depth", "wait")]
+
+    built = build(external=rules, listings=[listing(), listing("wait")])
 
     assert list(built.external) == ["queue_depth", "wait"]
     assert built.external["queue_depth"].source.bindings == (
@@ -409,9 +383,8 @@ def test_pinned_external_metric_is_listed_without_series():
 def test_external_rule_with_series_wins_over_one_without(order):
     rules = [EXTERNAL.replace("queue_depth", series) + "name: {as: x}\n" for series in order]
 
-    built = build_external(
-        *rules, listings=[listing("old") if series == "old" else listing() for series in order]
-    )
+    listings = [listing("old") if series == "old" else listing() for series in order]
+    built = build(external=rules, listings=listings)
 
     assert built.external["x"].source.series == "old"
 
@@ -419,7 +392,7 @@ def test_external_rule_with_series_wins_over_one_without(order):
 def test_later_of_two_external_rules_without_series_wins():
     rules = [EXTERNAL.replace("queue_depth", series) + "name: {as: x}\n" for series in "ab"]
 
-    built = build_external(*rules, listings=[listing(), listing()])
+    built = build(external=rules, listings=[listing(), listing()])
 
     assert built.external["x"].source.series == "b"
 
@@ -437,7 +410,6 @@ def test_pinned_metric_without_series_is_unlisted():
 
     assert built.entries == ()
     entry = built.entry(PODS, "x")
-    assert entry is not None
     assert not entry.listed
     assert [source.series for source in entry.sources] == ["old"]
 
@@ -449,7 +421,6 @@ def test_merged_metric_includes_pinned_series_that_do_not_exist_yet():
     built = build(pinning("new", merge=True), pinning("old", merge=True), listings=[listing(), old])
 
     entry = built.entry(PODS, "x")
-    assert entry is not None
     assert entry.listed
     assert [(source.series, source.bindings) for source in entry.sources] == [
         ("new", (LabelBinding(resource="pod", namespace="namespace"),)),
@@ -466,7 +437,6 @@ def test_pinned_series_are_added_only_if_both_rules_merge(absent, present):
     )
 
     entry = built.entry(PODS, "x")
-    assert entry is not None
     assert [source.series for source in entry.sources] == ["old"]
 
 
@@ -480,7 +450,6 @@ def test_pinned_series_with_other_labels_keep_their_own_binding():
     )
 
     entry = built.entry(PODS, "x")
-    assert entry is not None
     assert entry.sources[0].bindings == (
         LabelBinding(resource="p", namespace="exported_namespace"),
     )

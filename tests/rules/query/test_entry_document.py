@@ -31,6 +31,7 @@ rules:
   maxSampleAge: 1500ms
   minPodAge: 2m
   workloads: max
+  ahead: {season: 7d, horizon: 4m}
   merge: true
 - seriesQuery: used
   resources: {overrides: {pod: {resource: pod}, "a.b": {group: apps, resource: deployment}}}

@@ -10,15 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rules.errors import PlanError
-from rules.kinds import NODES, PODS, GroupResource, Kinds
-from rules.query import catalog, label_binding, plan
+from rules.kinds import NODES, PODS
+from rules.query import label_binding, plan
 from rules.query.catalog import Entry, ExternalEntry
 from rules.query.plan import SelectedObjects
 from rules.quoting import quote
 from rules.selectors import selectors
 from tests import world
 
-KINDS = Kinds.builtin()
 EVERYTHING = selectors.parse("")
 
 RULE = """
@@ -34,24 +33,14 @@ metricsQuery: 'sum(<<.Series>>{<<.LabelMatchers>>}) by (<<.GroupBy>>)'
 """
 
 
-def catalog_of(
-    *rules: str, labels: str = "namespace pod node", section: str = "rules", live=()
-) -> catalog.Catalog:
-    text = f"{section}:\n" + "".join(
-        "-\n" + textwrap.indent(rule.strip("\n"), "  ") + "\n" for rule in rules
-    )
+def entry_of(*rules, resource=PODS, labels="namespace pod node", live=()):
     listings = [world.listing(f"m {labels}", live=dict(live))] * len(rules)
-    return world.generation(text, *listings, kinds=KINDS).catalog
+    return world.generation(world.file_of(*rules), *listings).catalog.entry(resource, "m")
 
 
-def entry_of(*rules: str, resource: GroupResource = PODS, **more) -> Entry:
-    entry = catalog_of(*rules, **more).entry(resource, "m")
-    assert entry is not None
-    return entry
-
-
-def external_of(rule: str, labels: str = "namespace") -> ExternalEntry:
-    return catalog_of(rule, labels=labels, section="externalRules").external["m"]
+def external_of(rule: str) -> ExternalEntry:
+    text = world.file_of(external=[rule])
+    return world.generation(text, "m namespace").catalog.external["m"]
 
 
 def query(entry: Entry, *names: str, namespace: str = "ml", selector: str = "") -> str:

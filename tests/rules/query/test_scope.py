@@ -5,7 +5,7 @@ import pytest
 from rules.query import scope
 from rules.query.label_binding import LabelBinding
 from rules.query.scope import Scope
-from tests.rules.query.scoped import NODE, POD, source_of
+from tests.rules.query.scoped import NODE, step_of
 
 A = "A{<<.LabelMatchers>>}"
 B = "B{<<.LabelMatchers>>}"
@@ -230,7 +230,7 @@ ALONE = [
 
 @pytest.mark.parametrize("query", CLUSTER)
 def test_cluster(query):
-    assert scope.sharing(source_of(query), POD) == scope.Sharing(scope=Scope.CLUSTER)
+    assert scope.sharing(step_of(query)) == scope.Sharing(scope=Scope.CLUSTER)
 
 
 @pytest.mark.parametrize(("query", "construct", "reason"), NAMESPACE)
@@ -244,7 +244,7 @@ def test_alone(query, construct, reason):
 
 
 def _assert_refused(query, expected, construct, reason):
-    sharing = scope.sharing(source_of(query), POD)
+    sharing = scope.sharing(step_of(query))
     assert sharing.scope == expected, sharing.obstacle
     assert reason in sharing.obstacle
     assert sharing.obstacle.startswith(f"`{construct}`" if construct else "")
@@ -264,28 +264,28 @@ def _assert_refused(query, expected, construct, reason):
     ],
 )
 def test_objects_without_namespace(query, expected):
-    assert scope.sharing(source_of(query), NODE).scope == expected
+    assert scope.sharing(step_of(query, NODE)).scope == expected
 
 
 def test_earlier_labels_are_matchers_of_every_request():
     later = LabelBinding(resource="pod", namespace="namespace", absent=("exported_pod",))
-    assert scope.sharing(source_of(SUM_A), later).scope == Scope.CLUSTER
+    assert scope.sharing(step_of(SUM_A, later)).scope == Scope.CLUSTER
 
 
 def test_a_label_with_an_unusual_name():
     binding = LabelBinding(resource="k8s.pod", namespace="k8s.namespace")
-    assert scope.sharing(source_of(SUM_A), binding).scope == Scope.CLUSTER
-    by_hand = source_of(f'sum by ("k8s.pod") ({A})')
-    assert scope.sharing(by_hand, binding).scope == Scope.NAMESPACE
+    assert scope.sharing(step_of(SUM_A, binding)).scope == Scope.CLUSTER
+    by_hand = step_of(f'sum by ("k8s.pod") ({A})', binding)
+    assert scope.sharing(by_hand).scope == Scope.NAMESPACE
 
 
 def test_external_metrics_are_alone():
-    source = source_of("sum(A{<<.LabelMatchers>>})", section="externalRules")
-    assert scope.sharing(source, LabelBinding(resource="", namespace="namespace")).scope == "alone"
+    external = LabelBinding(resource="", namespace="namespace")
+    assert scope.sharing(step_of(SUM_A, external, section="externalRules")).scope == "alone"
 
 
 def test_deep_nesting_is_alone():
-    sharing = scope.sharing(source_of(f"{A}{'+ 1' * 900}"), POD)
+    sharing = scope.sharing(step_of(f"{A}{'+ 1' * 900}"))
     assert (sharing.scope, sharing.obstacle) == (
         Scope.ALONE,
         "it cannot be analysed: it nests 901 operators, functions and parentheses, more than 128",
@@ -303,19 +303,19 @@ def test_deep_nesting_is_alone():
     ],
 )
 def test_position(query, construct):
-    sharing = scope.sharing(source_of(query), POD)
+    sharing = scope.sharing(step_of(query))
     assert sharing.position == query.rindex(construct)
 
 
 def test_no_position_where_the_text_depends_on_the_template():
     query = f"<<range 2>>sum by (x) (B) + <<end>> max({A})"
-    assert scope.sharing(source_of(query), POD).position is None
+    assert scope.sharing(step_of(query)).position is None
 
 
 def test_advice():
-    sharing = scope.sharing(source_of(f"sum({A})"), POD)
+    sharing = scope.sharing(step_of(f"sum({A})"))
     assert sharing.advice == "aggregate by (<<.GroupBy>>)"
 
 
 def test_without_a_label_of_the_namespace_any_names_are_shared():
-    assert scope.sharing(source_of(SUM_A), LabelBinding(resource="pod")).scope == Scope.CLUSTER
+    assert scope.sharing(step_of(SUM_A, LabelBinding(resource="pod"))).scope == Scope.CLUSTER

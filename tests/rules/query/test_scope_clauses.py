@@ -15,7 +15,7 @@ from rules.query.label_binding import LabelBinding
 from rules.query.scope import Scope
 from rules.selectors.selectors import Selector
 from tests.rules.query import worlds
-from tests.rules.query.scoped import NODE, POD, source_of
+from tests.rules.query.scoped import NODE, POD, step_of
 from tests.rules.query.worlds import Client, Question
 from tools.real import prometheus
 
@@ -310,16 +310,15 @@ def client(tmp_path_factory, real_servers):
     [pytest.param(*each, id=f"{each[1].clause}-{each[0]}") for each in enumerate(CASES)],
 )
 def test_a_clause_is_needed(client, monkeypatch, number, case):
-    binding = case.binding
-    source = source_of(re.sub(r"\b[AB]\b", rf"\g<0>{number}", case.query))
-    proved = scope.sharing(source, binding)
+    step = step_of(re.sub(r"\b[AB]\b", rf"\g<0>{number}", case.query), case.binding)
+    proved = scope.sharing(step)
 
     monkeypatch.setattr(clauses, case.clause, FACTS.get(case.clause, lambda *_, **__: None))
-    weakened = scope.sharing(source, binding)
+    weakened = scope.sharing(step)
 
     assert _WIDTH.index(weakened.scope) > _WIDTH.index(proved.scope), weakened
-    questions = _QUESTIONS if binding.namespace else _QUESTIONS_OF_NODES
-    found = worlds.differences(client, source, binding, weakened.scope, questions, Selector())
+    questions = _QUESTIONS if case.binding.namespace else _QUESTIONS_OF_NODES
+    found = worlds.differences(client, step, weakened.scope, questions, Selector())
     assert list(found) != []
 
 

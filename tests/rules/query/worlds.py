@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from rules.query import plan
-from rules.query.catalog import Source, Step
+from rules.query.catalog import Step
 from rules.query.label_binding import LabelBinding
 from rules.query.plan import SelectedObjects
 from rules.query.scope import Scope
@@ -116,27 +116,19 @@ class Client:
             return None
         return answer["data"]["result"] if answer["data"]["resultType"] == "vector" else []
 
-    def alone(
-        self, source: Source, binding: LabelBinding, q: Question, selector: Selector
-    ) -> Answer:
+    def alone(self, step: Step, q: Question, selector: Selector) -> Answer:
         """Answer one question with its own query."""
         objects = SelectedObjects(namespaces=(q.namespace,) if q.namespace else (), names=q.names)
-        samples = self.query(plan.render(Step(source=source, binding=binding), objects, selector))
-        return _by_object(samples, binding.resource, "", q.namespace)
+        samples = self.query(plan.render(step, objects, selector))
+        return _by_object(samples, step.binding.resource, "", q.namespace)
 
     def shared(
-        self,
-        source: Source,
-        binding: LabelBinding,
-        scope: Scope,
-        objects: SelectedObjects,
-        selector: Selector,
+        self, step: Step, scope: Scope, objects: SelectedObjects, selector: Selector
     ) -> Answer:
         """Answer all questions about `objects` with one query."""
+        binding = step.binding
         across = scope == Scope.CLUSTER and bool(binding.namespace)
-        text = plan.render(
-            Step(source=source, binding=binding), objects, selector, by_namespace=across
-        )
+        text = plan.render(step, objects, selector, by_namespace=across)
         namespace = binding.namespace if across else ""
         own = objects.namespaces[0] if objects.namespaces and not across else ""
         return _by_object(self.query(text), binding.resource, namespace, own)
@@ -157,21 +149,16 @@ def _by_object(
 
 
 def differences(
-    client: Client,
-    source: Source,
-    binding: LabelBinding,
-    scope: Scope,
-    questions: Sequence[Question],
-    selector: Selector,
+    client: Client, step: Step, scope: Scope, questions: Sequence[Question], selector: Selector
 ) -> Iterator[str]:
     """Yield where shared answers differ from those alone.
 
     A shared query that fails is no difference: its questions are then answered alone.
     """
-    alone = {each: client.alone(source, binding, each, selector) for each in questions}
-    for merged in _merged(binding, scope, questions):
+    alone = {each: client.alone(step, each, selector) for each in questions}
+    for merged in _merged(step.binding, scope, questions):
         client.count["shared queries"] += 1
-        shared = client.shared(source, binding, scope, merged, selector)
+        shared = client.shared(step, scope, merged, selector)
         if shared is None:
             client.count["shared queries that failed"] += 1
             continue

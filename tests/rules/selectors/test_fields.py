@@ -62,9 +62,3 @@ def test_escaped_value_is_unescaped(value, operator):
 def test_any_text_is_a_field_selector_or_a_selector_error(text):
     with contextlib.suppress(SelectorError):
         assert all(each.operator in ("=", "!=") for each in parse_fields(text))
-
-
-def test_values_with_and_without_escapes_are_unescaped():
-    requirements = parse_fields("a=b,c=d\\,e")
-
-    assert [each.value for each in requirements] == ["b", "d,e"]

@@ -137,10 +137,6 @@ def test_any_text_is_a_selector_with_a_canonical_form_or_a_selector_error(text):
     assert selectors.parse(str(selector)) == selector
 
 
-def test_equal_selectors_have_equal_hashes():
-    assert len({selectors.parse("a=b , c"), selectors.parse("c,a=b")}) == 1
-
-
 def message_of(text):
     with pytest.raises(SelectorError) as raised:
         selectors.parse(text)

@@ -6,7 +6,7 @@ import pytest
 
 from rules import template
 from rules.ruleset import QUERY_FIELDS
-from rules.template.analysis import UnknownField
+from rules.template.analysis import FieldUse
 
 
 def unknown(source):
@@ -90,4 +90,4 @@ def test_a_variable_is_not_followed_once_it_is_set(source, names):
 def test_an_unknown_field_has_a_position():
     unknown = template.parse("kube_<<.Series>>").unknown_fields({"Group": str, "Resource": str})
 
-    assert unknown == [UnknownField(name=".Series", offset=7)]
+    assert unknown == [FieldUse(name=".Series", offset=7)]
