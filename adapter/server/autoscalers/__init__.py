@@ -1,1 +1,1 @@
-"""Whether the autoscalers of the cluster get their metrics, told by a gauge and by Events."""
+"""Watch of the autoscalers: whether they get their metrics, proposed replicas, and forecasts."""

@@ -7,25 +7,26 @@ from what the server watches, instead of the API server.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import orjson
 
 from adapter.clients import collection
 from adapter.clients.value_index import Item
+from adapter.server.cluster.scales import ScaleTarget
 from rules import limits
-from rules.errors import UnknownResourceError
-from rules.hpa import autoscaler, reading
+from rules.hpa import autoscaler, decision, reading
 from rules.hpa.autoscaler import MetricSpec, Reference
 from rules.hpa.reading import ApiRequest
-from rules.kinds import WORKLOADS, GroupResource, Kinds
+from rules.kinds import GroupResource, Kinds
 from rules.limits import HPA_TEXT, Limits, name_of
 from rules.selectors.selectors import Selector
 
-UNREADABLE = "unreadable"
-"""Reason for which a metric is left out, beside the names of limits."""
+UNREADABLE, UNLISTED = "unreadable", "unlisted"
+"""Reasons for which a metric is left out, beside the names of limits: pods of a kind that is not in
+--scale-targets are unlisted."""
 _METRICS, _TEXT = name_of("hpa_metrics"), name_of("hpa_metric_text")
 
 
@@ -40,6 +41,11 @@ class WatchedHpa:
     metrics: tuple[MetricSpec, ...]
     replicas: int
     """Present replicas of the target. Without any, the controller reads no metrics of pods."""
+    is_new: bool
+    """Whether the controller has never synced it, so its status has no replicas yet."""
+    tolerances: tuple[float, float]
+    reads_metrics: bool
+    """Whether the controller reads metrics while the target has so many replicas."""
     left_out: Mapping[str, int]
     """Number of further metrics, by the reason for which they are not watched."""
 
@@ -68,13 +74,18 @@ def parse(document: Mapping[str, Any], limits: Limits = limits.DEFAULT) -> Item[
             text += size
         else:
             left_out[UNREADABLE] += 1
+    without = autoscaler.autoscaler({**document, "spec": {**spec, "metrics": ()}})
+    hpa = replace(without, metrics=tuple(metrics))
     watched = WatchedHpa(
         namespace=namespace,
         name=name,
-        uid=str(metadata["uid"]),
-        target=autoscaler.reference(target),
-        metrics=tuple(metrics),
-        replicas=(document.get("status") or {}).get("currentReplicas") or 0,
+        uid=hpa.uid,
+        target=hpa.target,
+        metrics=hpa.metrics,
+        replicas=hpa.current,
+        is_new=not hpa.conditions,
+        tolerances=hpa.tolerances,
+        reads_metrics=decision.needs_metrics(hpa, hpa.current),
         left_out=+left_out,
     )
     created = str(metadata.get("creationTimestamp") or "")
@@ -88,27 +99,36 @@ def request_of(
 
     Metrics of pods need `selector`, that of the target; see `workload`.
     """
-    if metric.type not in {"External", "Object"} and (not selector or not hpa.replicas):
+    has_pods = selector and (hpa.replicas or hpa.is_new)
+    if metric.type not in {"External", "Object"} and not has_pods:
         return None
-    described = reading.object_of(metric)
-    return reading.request_for(
-        metric,
-        hpa.namespace,
-        pods=str(selector or ""),
-        resource=_plural(described, kinds) if described else "",
-    )
+    resource = ""
+    if described := reading.object_of(metric):
+        unknown = GroupResource(described.group, described.kind.lower())
+        resource = str(resource_of(described, kinds) or unknown)
+    return reading.request_for(metric, hpa.namespace, pods=str(selector or ""), resource=resource)
+
+
+def resource_of(reference: Reference, kinds: Kinds) -> GroupResource | None:
+    """Return the resource of a kind; None if the cluster does not serve it."""
+    kind = kinds.find(reference.kind, reference.group)
+    return kind.group_resource if kind else None
 
 
 def workload(target: Reference, kinds: Kinds) -> GroupResource | None:
-    """Return the resource of a scale target if it is one of `WORKLOADS`, whose pods are known."""
-    found = GroupResource(target.group, _plural(target, kinds).partition(".")[0])
-    return found if found in WORKLOADS else None
+    """Return the resource of the target of an HPA if its pods are known."""
+    found = resource_of(target, kinds)
+    return found if found in kinds.workloads else None
 
 
-def _plural(reference: Reference, kinds: Kinds) -> str:
-    """Return the resource of a kind as URLs spell it; the kind in lower case if it is unknown."""
-    try:
-        kind = kinds.resolve(reference.kind.lower(), reference.group)
-    except UnknownResourceError:
-        return str(GroupResource(reference.group, reference.kind.lower()))
-    return str(kind.group_resource)
+def scale_targets(hpa: WatchedHpa, kinds: Kinds) -> Iterator[ScaleTarget]:
+    """Yield the objects of an HPA whose scale has the selector of their pods.
+
+    Those are its target, and what its Object metrics describe: rules may compute their metrics from
+    the pods.
+    """
+    described = (reading.object_of(metric) for metric in hpa.metrics)
+    for each in (hpa.target, *filter(None, described)):
+        resource = workload(each, kinds)
+        if resource in kinds.scale_targets:
+            yield ScaleTarget(resource, hpa.namespace, each.name)

@@ -1,23 +1,25 @@
-"""Whether each autoscaler gets its metrics, looked at every few seconds.
+"""Watch of the autoscalers: whether each gets its metrics, and what these propose.
 
-What the HPA controller was answered counts. Only metrics that nobody requested for a minute are
-requested here, through the same steps: the controller may ask another replica.
+Every few seconds, all HPAs are checked. The answers to the HPA controller count; a metric that
+nobody has requested for a minute is requested here, through the same steps: the controller may
+send its requests to another replica.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import heapq
 import logging
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import (
     AsyncIterator,
     Awaitable,
     Callable,
     Collection,
-    Iterable,
+    Iterator,
     Mapping,
     Sequence,
 )
@@ -25,7 +27,7 @@ from dataclasses import dataclass, replace
 from typing import NoReturn, TypeVar
 from urllib.parse import urlencode
 
-from adapter import telemetry
+from adapter import errors, telemetry
 from adapter.background import Condition, FairQueue, gather_or_cancel, has_share
 from adapter.clients import collection
 from adapter.clients.value_index import ValueIndex
@@ -33,17 +35,19 @@ from adapter.clients.watch_cache import WatchCaches
 from adapter.server.api.outcomes import Key, Outcome, Outcomes, key_of
 from adapter.server.apimachinery import request_info
 from adapter.server.apimachinery.request_info import RequestInfo
-from adapter.server.autoscalers import questions
+from adapter.server.autoscalers import proposals, questions
 from adapter.server.autoscalers.events import Change, Events
+from adapter.server.autoscalers.proposals import Proposals, Seen
 from adapter.server.autoscalers.questions import WatchedHpa
+from adapter.server.cluster.scales import Scales, ScaleTarget
 from adapter.server.cluster.shared_index import SharedIndex
+from rules import limits
 from rules.causes import missing
 from rules.causes.reasons import summarize
 from rules.errors import UnknownResourceError
 from rules.findings import Finding, passes
 from rules.hpa.autoscaler import MetricSpec
 from rules.kinds import GroupResource, Kinds
-from rules.limits import name_of
 from rules.selectors.selectors import Selector
 
 log = logging.getLogger(__name__)
@@ -51,22 +55,24 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 INTERVAL = 5.0
-"""Seconds between two looks."""
-_ASKED = 60.0
+"""Seconds between two checks."""
+_UNREQUESTED = 60.0
 """Seconds after which a metric that nobody requests is requested here."""
-_HELD = 10.0
-"""Seconds for which a state must last until it is told: two looks, less than a sync."""
-_FIRST_ASKED = 20.0
-"""Seconds until that for an HPA that was just found: a sync of the controller, and some."""
-_MAX_ASKED = 512
+_STABLE = 10.0
+"""Seconds for which a state must last until an Event has it: two checks, less than a sync."""
+_FIRST_REQUEST = 20.0
+"""Seconds until the first request for a new HPA: a sync of the controller, and some."""
+_NEW = 60.0
+"""Seconds for which a target of an unknown kind lets the kinds be discovered, every 30 s."""
+_MAX_REQUESTS = 512
 """Metrics that are requested here at a time; at most half as many of one namespace."""
 _MAX_CHANGES = 2000
 """Events that wait to be written; at most half as many of one namespace."""
 _SLICE = 50
-"""Metrics, or HPAs, that are looked at before other work gets its turn."""
+"""Metrics, or HPAs, that are checked before other work gets its turn."""
 _EXAMPLES = 3
 """HPAs that the log names."""
-_ALL_METRICS = name_of("hpa_metrics_all")
+_ALL_METRICS = limits.name_of("hpa_metrics_all")
 _AUTOSCALERS = GroupResource("autoscaling", "horizontalpodautoscalers")
 _VERSION = "v2"
 
@@ -77,8 +83,8 @@ class _State:
 
     resolved: bool
     since: float
-    told: bool | None
-    """The state that is known to be told by an Event; None before the first."""
+    reported: bool | None
+    """The state that the last Event has; None before the first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,29 +93,33 @@ class _Request:
 
     metric: str
     """Type and name."""
+    spec: MetricSpec
     info: RequestInfo
     key: Key
     found: float
-    """When it was first looked at."""
-    averaged: bool
-    """Whether it is an external metric whose target is an AverageValue."""
+    """When it was first checked."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Known:
     """The requests for an HPA, and what they follow from."""
 
     hpa: WatchedHpa
+    resource: GroupResource | None
+    """Of the target; None if its kind was not discovered."""
     selector: Selector | None
     kinds: Kinds
+    scale_targets: tuple[ScaleTarget, ...]
+    left_out: Mapping[str, int]
+    """Number of metrics that are not watched, by the reason."""
     requests: tuple[_Request, ...]
 
 
 class Autoscalers:
-    """Looks at all HPAs while `run` runs.
+    """Checks all HPAs while `run` runs.
 
-    `ask` answers a request for the sake of its outcome. `is_served` returns whether a group has
-    rules in a namespace. `clock` is monotonic.
+    `request` answers a request for the sake of its outcome. `is_served` returns whether a group has
+    rules in a namespace. `discover` discovers the kinds anew. `clock` is monotonic.
     """
 
     def __init__(
@@ -117,48 +127,59 @@ class Autoscalers:
         *,
         hpas: WatchCaches[SharedIndex[WatchedHpa]],
         workloads: WatchCaches[ValueIndex[Selector]],
+        scales: Scales,
         kinds: Callable[[], Kinds],
         outcomes: Outcomes,
-        ask: Callable[[RequestInfo], Awaitable[None]],
+        request: Callable[[RequestInfo], Awaitable[None]],
         is_served: Callable[[str, str], bool],
+        discover: Callable[[], Awaitable[object]],
         events: Events,
+        proposals: Proposals,
         meter: telemetry.AutoscalerMetrics,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._hpas = hpas
         self._workloads = workloads
+        self._scales = scales
         self._kinds = kinds
         self._outcomes = outcomes
-        self._ask = ask
+        self._request = request
         self._is_served = is_served
+        self._discover = discover
         self._events = events
+        self._proposals = proposals
         self._meter = meter
         self._clock = clock
         self._sleep = sleep
         self._changes: FairQueue[Change] = FairQueue(_MAX_CHANGES)
-        self._asked: set[Key] = set()
+        self._requested: set[Key] = set()
         """What is being requested here."""
-        self._asked_in: Counter[str] = Counter()
+        self._requested_in: Counter[str] = Counter()
         """Number of these requests, by namespace."""
         self._left_out = Condition()
         self._numbers: Mapping[str, int] = {}
         """Number of metrics that are not watched, by the reason."""
+        self._unknown: Mapping[tuple[str, str], float] = {}
+        """Group and kind of targets that are not discovered, and when that was found."""
         self._known: dict[str, _Known] = {}
-        """By the uid of the HPA, as of the last look."""
+        """By the uid of the HPA, as of the last check."""
         self._states: dict[tuple[str, str], _State] = {}
         """By the uid of the HPA, and the type and name of the metric."""
-        self._told_before: frozenset[str] = frozenset()
-        """Names of Events that this or another process wrote before the first look."""
+        self._by_key: dict[Key, list[tuple[WatchedHpa, _Request]]] = {}
+        self._seen: dict[tuple[str, Key], Seen] = {}
+        """By the uid of the HPA and what the request is for."""
+        self._reported_before: frozenset[str] = frozenset()
+        """Names of Events that this or another process wrote before the first check."""
 
     async def run(self) -> NoReturn:
-        """Look at all HPAs periodically until cancelled."""
-        await gather_or_cancel((self._look_periodically(), self._tell()))
+        """Check all HPAs periodically until cancelled."""
+        await gather_or_cancel((self._check_periodically(), self._write_events()))
         raise AssertionError  # neither of them returns
 
-    async def _look_periodically(self) -> NoReturn:
+    async def _check_periodically(self) -> NoReturn:
         started = False
-        async with asyncio.TaskGroup() as asking:
+        async with asyncio.TaskGroup() as requests:
             while True:
                 await self._sleep(INTERVAL)
                 index = self._index()
@@ -166,33 +187,24 @@ class Autoscalers:
                     self._forget()
                     continue
                 if not started:
-                    self._told_before = await self._events.unresolvable()
+                    self._reported_before = await self._events.unresolvable()
                     started = True
-                await self.look(index, asking)
+                await self._check_all(index, requests)
 
-    async def _tell(self) -> NoReturn:
+    async def _write_events(self) -> NoReturn:
         while True:
             change = await self._changes.get()
-            try:
+            with _logged(change.hpa, "the Event cannot be written"):
                 await self._events.write(change)
-            except Exception:
-                # A defect that one Event meets ends nothing else.
-                hpa = change.hpa
-                log.exception("%s/%s: the Event cannot be written", hpa.namespace, hpa.name)
 
-    async def look(self, index: SharedIndex[WatchedHpa], asking: asyncio.TaskGroup) -> None:
-        """Look at all HPAs once; note what to tell, and request in `asking` what nobody does."""
-        kinds = self._kinds()
-        hpas = list(index.values())
-        self._note_left_out(index, hpas)
-        known: dict[str, _Known] = {}
-        async for hpa in _sliced(hpas, lambda each: max(1, len(each.metrics))):
-            found = collection.attempt(hpa, functools.partial(self._know, kinds=kinds))
-            if isinstance(found, Exception):
-                log.warning("%s/%s: cannot be watched: %r", hpa.namespace, hpa.name, found)
-            else:
-                known[hpa.uid] = found
+    async def _check_all(self, index: SharedIndex[WatchedHpa], requests: asyncio.TaskGroup) -> None:
+        kinds, known = self._kinds(), dict[str, _Known]()
+        async for hpa in _sliced([*index.values()], lambda each: max(1, len(each.metrics))):
+            with _logged(hpa, "cannot be watched"):
+                known[hpa.uid] = self._know(hpa, kinds)
         self._known = known
+        self._note_left_out(index)
+        self._discover_new(requests)
         served = functools.cache(self._is_served)
         watched = [
             (each.hpa, one)
@@ -200,38 +212,80 @@ class Autoscalers:
             for one in each.requests
             if served(one.info.group, one.info.namespace)
         ]
-        self._outcomes.want({each.key for _, each in watched})
+        self._by_key = {}
+        for hpa, each in watched:
+            self._by_key.setdefault(each.key, []).append((hpa, each))
+        self._outcomes.want(self._by_key, self._note)
         now, shown = self._clock(), []
+        proposed: dict[tuple[str, str, str], int] = {}
         states: dict[tuple[str, str], _State] = {}
+        scales = {each: False for hpa in known.values() for each in hpa.scale_targets}
         async for hpa, each in _sliced(watched):
             outcome = self._outcomes.of(each.key)
-            self._ask_if_nobody_does(each, outcome, now, asking)
-            if outcome is not None:
-                outcome = _judged(each, outcome)
-                reason = "" if outcome.resolved else _reason(outcome)
-                shown.append((hpa.namespace, hpa.name, each.metric, reason))
-                states[hpa.uid, each.metric] = self._state(hpa, each.metric, outcome)
+            self._request_if_due(each, outcome, now, requests)
+            if outcome is None:
+                continue
+            outcome = _judged(each, outcome)
+            title = hpa.namespace, hpa.name, each.metric
+            shown.append((*title, "" if outcome.resolved else _reason(outcome)))
+            states[hpa.uid, each.metric] = self._state(hpa, each.metric, outcome)
+            if (replicas := self._proposed(hpa, each)) is not None:
+                # The highest of metrics that differ in their selectors or targets.
+                proposed[title] = max(replicas, proposed.get(title, replicas))
+            if not outcome.resolved:
+                scales.update(dict.fromkeys(known[hpa.uid].scale_targets, True))
+        self._scales.want(scales)
         self._states = states
-        self._meter.show(shown)
+        for key in self._seen.keys() - {(hpa.uid, each.key) for hpa, each in watched}:
+            del self._seen[key]
+        self._meter.show(shown, proposed)
 
-    def _note_left_out(self, index: SharedIndex[WatchedHpa], hpas: Iterable[WatchedHpa]) -> None:
+    def _note(self, key: Key, outcome: Outcome) -> None:
+        """Note what the controller sees beside the answer to a request."""
+        for hpa, each in self._by_key.get(key, ()):
+            self._seen.pop((hpa.uid, key), None)
+            with _logged(hpa, "what its controller sees cannot be noted"):
+                seen = self._proposals.note(hpa, each.spec, outcome, self._kinds())
+                self._seen[hpa.uid, key] = seen
+
+    def _proposed(self, hpa: WatchedHpa, request: _Request) -> int | None:
+        """Return the replicas that a metric proposes; None if that is not known."""
+        if (seen := self._seen.get((hpa.uid, request.key))) is not None:
+            with _logged(hpa, f"{request.metric}: no proposal"):
+                return proposals.replicas(hpa, request.spec, seen)
+        return None
+
+    def _discover_new(self, requests: asyncio.TaskGroup) -> None:
+        """Discover the kinds anew if an HPA has a target of a kind that may be new."""
+        now = self._clock()
+        unknown = (each.hpa.target for each in self._known.values() if each.resource is None)
+        keys = {(each.group, each.kind) for each in unknown}
+        self._unknown = {key: self._unknown.get(key, now) for key in keys}
+        if any(now - found < _NEW for found in self._unknown.values()):
+            requests.create_task(self._discover_once())
+
+    async def _discover_once(self) -> None:
+        try:
+            await self._discover()
+        except errors.BackendError as error:
+            log.info("targets of HPAs may be of kinds that are not known yet: %s", error)
+
+    def _note_left_out(self, index: SharedIndex[WatchedHpa]) -> None:
         """Say which metrics are not watched; in the log, only if it has changed."""
-        numbers: Counter[str] = Counter()
-        examples: dict[str, list[tuple[str, str]]] = {}
-        for hpa in hpas:
-            for reason, number in hpa.left_out.items():
-                numbers[reason] += number
-                examples.setdefault(reason, []).append((hpa.namespace, hpa.name))
+        found: defaultdict[str, Counter[limits.Key]] = defaultdict(Counter)
+        for each in self._known.values():
+            for reason, number in each.left_out.items():
+                found[reason][each.hpa.namespace, each.hpa.name] += number
         if beyond := index.left_out():
-            numbers[_ALL_METRICS] = sum(beyond.values())
-            examples[_ALL_METRICS] = list(beyond)
-        self._show_left_out(+numbers)
-        problem = "; ".join(f"{reason}: {_some(keys)}" for reason, keys in sorted(examples.items()))
+            found[_ALL_METRICS].update(beyond)
+        self._show_left_out({reason: hpas.total() for reason, hpas in found.items()})
+        problem = "; ".join(f"{reason}: {_some(hpas)}" for reason, hpas in sorted(found.items()))
         if self._left_out.becomes(problem):
             if problem:
                 log.warning(
-                    "metrics of HPAs are not watched, because they exceed a limit or cannot be "
-                    "read; use fewer, or raise the limit by --limit=NAME=NUMBER: %s",
+                    "metrics of HPAs are not watched, because they exceed a limit (use fewer, or "
+                    "raise it by --limit=NAME=NUMBER), cannot be read, or are of pods of a kind "
+                    "that --scale-targets lacks (unlisted): %s",
                     problem,
                 )
             else:
@@ -240,6 +294,13 @@ class Autoscalers:
     def _show_left_out(self, numbers: Mapping[str, int]) -> None:
         self._numbers = numbers
         self._meter.leave_out(numbers)
+
+    def requests(self) -> Iterator[tuple[WatchedHpa, Selector, RequestInfo]]:
+        """Yield each HPA with the selector of its pods, for each request of its controller."""
+        for known in tuple(self._known.values()):
+            if known.selector is not None:
+                for each in known.requests:
+                    yield known.hpa, known.selector, each.info
 
     def check(self) -> Finding:
         """Return how many metrics are not watched, for /readyz, without a name of an HPA."""
@@ -259,29 +320,36 @@ class Autoscalers:
 
     def _forget(self) -> None:
         self._states.clear()
+        self._by_key, self._seen = {}, {}
         self._outcomes.want(())
-        self._meter.show(())
+        self._scales.want({})
+        self._meter.show((), {})
         self._show_left_out({})
 
     def _know(self, hpa: WatchedHpa, kinds: Kinds) -> _Known:
-        """Return the requests for an HPA: those of the last look, if nothing has changed."""
-        resource = questions.workload(hpa.target, kinds)
-        selector = self._selector(resource, hpa) if resource else None
-        known = self._known.get(hpa.uid)
-        if (
-            known is not None
-            and known.hpa is hpa
-            and known.selector is selector
-            and known.kinds is kinds
-        ):
-            return known
-        request = functools.partial(self._request, hpa=hpa, kinds=kinds, selector=selector)
+        """Return the requests for an HPA: those of the last check, if nothing has changed."""
+        resource = questions.resource_of(hpa.target, kinds)
+        is_listed = resource in kinds.workloads
+        selector = self._selector(resource, hpa, kinds) if resource and is_listed else None
+        last = self._known.get(hpa.uid)
+        if last and last.hpa is hpa and last.selector is selector and last.kinds is kinds:
+            return last
+        request = functools.partial(self._request_for, hpa=hpa, kinds=kinds, selector=selector)
         # A selector may be longer than a request accepts; whatever fails concerns this metric.
         found = (collection.attempt(metric, request) for metric in hpa.metrics)
-        requests = tuple(each for each in found if isinstance(each, _Request))
-        return _Known(hpa, selector, kinds, requests)
+        of_pods = sum(each.type == "Pods" for each in hpa.metrics)
+        unlisted = of_pods if resource and not is_listed else 0
+        return _Known(
+            hpa=hpa,
+            resource=resource,
+            selector=selector,
+            kinds=kinds,
+            scale_targets=tuple(questions.scale_targets(hpa, kinds)),
+            left_out=+Counter({**hpa.left_out, questions.UNLISTED: unlisted}),
+            requests=tuple(each for each in found if isinstance(each, _Request)),
+        )
 
-    def _request(
+    def _request_for(
         self, metric: MetricSpec, hpa: WatchedHpa, kinds: Kinds, selector: Selector | None
     ) -> _Request | None:
         """Return the request for a metric; None if there is none now."""
@@ -290,57 +358,66 @@ class Autoscalers:
             return None
         info = request_info.parse(request.path, urlencode(request.params))
         title = f"{metric.type} metric {metric.name}"
-        averaged = metric.type == "External" and metric.target == "AverageValue"
-        return _Request(title, info, key_of(info), self._clock(), averaged)
+        return _Request(title, metric, info, key_of(info), self._clock())
 
-    def _selector(self, resource: GroupResource, hpa: WatchedHpa) -> Selector | None:
-        """Return the selector of the pods of the target; None until the workloads are known."""
-        index = self._workloads.index(self._kinds().first(resource.resource, resource.group))
+    def _selector(self, resource: GroupResource, hpa: WatchedHpa, kinds: Kinds) -> Selector | None:
+        """Return the selector of the pods of the target; None until it is known."""
+        if resource in kinds.scale_targets:
+            return self._scales.selected(ScaleTarget(resource, hpa.namespace, hpa.target.name))
+        index = self._workloads.index(kinds.first(resource.resource, resource.group))
         return None if index is None else index.of(hpa.namespace).get(hpa.target.name)
 
-    def _ask_if_nobody_does(
-        self, each: _Request, outcome: Outcome | None, now: float, asking: asyncio.TaskGroup
+    def _request_if_due(
+        self, each: _Request, outcome: Outcome | None, now: float, requests: asyncio.TaskGroup
     ) -> None:
+        """Request a metric that nobody has requested for long; soon, if it has no value."""
         if outcome is None:
-            due = each.found + _FIRST_ASKED
+            due = each.found + _FIRST_REQUEST
         else:
-            due = outcome.at + (_ASKED if outcome.resolved else _HELD)
-        if now < due or each.key in self._asked:
+            due = outcome.at + (_UNREQUESTED if outcome.resolved else _STABLE)
+        if now < due or each.key in self._requested:
             return
-        namespace = each.info.namespace
-        if has_share(self._asked_in[namespace], _MAX_ASKED - len(self._asked)):
-            self._asked.add(each.key)
-            self._asked_in[namespace] += 1
-            asking.create_task(self._ask_once(each.key, each.info))
+        namespace, free = each.info.namespace, _MAX_REQUESTS - len(self._requested)
+        if has_share(self._requested_in[namespace], free):
+            self._requested.add(each.key)
+            self._requested_in[namespace] += 1
+            requests.create_task(self._request_once(each.key, each.info))
 
-    async def _ask_once(self, key: Key, info: RequestInfo) -> None:
+    async def _request_once(self, key: Key, info: RequestInfo) -> None:
         try:
-            await self._ask(info)
+            await self._request(info)
         except Exception:
             # As for a request: a defect that one of them meets ends nothing else.
             log.exception("%s: cannot be answered", info.path)
         finally:
-            self._asked.discard(key)
-            self._asked_in[info.namespace] -= 1
-            if not self._asked_in[info.namespace]:
-                del self._asked_in[info.namespace]
+            self._requested.discard(key)
+            self._requested_in -= Counter((info.namespace,))  # keeps no zeros
 
     def _state(self, hpa: WatchedHpa, metric: str, outcome: Outcome) -> _State:
-        """Return the state of a metric; once a change has lasted, it is to be told."""
+        """Return the state of a metric; once a change has lasted, an Event is to be written."""
         now, state = self._clock(), self._states.get((hpa.uid, metric))
         if state is None or state.resolved != outcome.resolved:
-            state = _State(outcome.resolved, now, state.told if state is not None else None)
-        if state.told == state.resolved or now - state.since < _HELD:
+            state = _State(outcome.resolved, now, state.reported if state is not None else None)
+        if state.reported == state.resolved or now - state.since < _STABLE:
             return state
         text = "there is a value again" if outcome.resolved else _text(outcome)
         change = Change(
             hpa=hpa, metric=metric, resolved=outcome.resolved, message=f"{metric}: {text}"
         )
-        known = state.told is not None or change.name(resolved=False) in self._told_before
+        known = state.reported is not None or change.name(resolved=False) in self._reported_before
         if (known or not outcome.resolved) and not self._changes.put(hpa.namespace, change):
-            return state  # the next look finds it again
-        state.told = state.resolved
+            return state  # the next check finds it again
+        state.reported = state.resolved
         return state
+
+
+@contextlib.contextmanager
+def _logged(hpa: WatchedHpa, problem: str) -> Iterator[None]:
+    """Log whatever the block raises: a defect that one HPA meets ends nothing for others."""
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001
+        log.warning("%s/%s: %s: %r", hpa.namespace, hpa.name, problem, error)
 
 
 async def _sliced(every: Sequence[T], weight: Callable[[T], int] = lambda _: 1) -> AsyncIterator[T]:
@@ -354,7 +431,7 @@ async def _sliced(every: Sequence[T], weight: Callable[[T], int] = lambda _: 1) 
         yield each
 
 
-def _some(keys: Collection[tuple[str, str]]) -> str:
+def _some(keys: Collection[limits.Key]) -> str:
     """Return the first HPAs, by namespace and name."""
     first = ", ".join("/".join(each) for each in heapq.nsmallest(_EXAMPLES, keys))
     return f"{first} and others" if len(keys) > _EXAMPLES else first
@@ -362,7 +439,8 @@ def _some(keys: Collection[tuple[str, str]]) -> str:
 
 def _judged(request: _Request, outcome: Outcome) -> Outcome:
     """Return the outcome for this metric: the HPA controller cannot use each value."""
-    if outcome.negative and request.averaged:
+    averaged = request.spec.target == "AverageValue"
+    if averaged and any(value < 0 for value in outcome.external):
         return replace(outcome, resolved=False, causes=(missing.negative_value(),))
     return outcome
 

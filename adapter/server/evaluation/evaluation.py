@@ -18,16 +18,21 @@ from adapter.background import gather_or_cancel
 from adapter.cache import FairLRUCache, LRUCache, SingleFlightCache
 from adapter.server.evaluation.fallback import Demoted
 from adapter.server.evaluation.queries import QueriesBySource, QueryClient, off_loop_if_large
-from adapter.server.evaluation.shared_query import ERROR_TTL, Context, SharedQuery, size_of, until
-from adapter.server.evaluation.shared_query import freshness as freshness_of
+from adapter.server.evaluation.shared_query import (
+    ERROR_TTL,
+    Context,
+    Freshness,
+    SharedQuery,
+    size_of,
+    until,
+)
 from adapter.server.evaluation.snapshot import Snapshot
 from adapter.server.evaluation.usage_status import UsageStatus
 from rules.errors import PlanError
 from rules.findings import Finding, degraded, passes
 from rules.query import aggregate, resource, scope
 from rules.query.aggregate import ExternalValue, Identity, Value
-from rules.query.catalog import Source, Step
-from rules.query.label_binding import LabelBinding
+from rules.query.catalog import Step
 from rules.query.plan import ExternalPlan, Plan
 from rules.query.resource import UsageByName
 from rules.query.scope import Scope, Sharing
@@ -70,8 +75,9 @@ class Evaluation:
     Deadlines are times of the running event loop; `clock` returns Unix seconds. A request ends
     after `timeout` seconds at the latest: the waits for a shared query and for a slot, the query,
     and those that follow it share them. `sharing` returns which objects one query of a rule may
-    cover. `allow_partial` is for rules that do not set `allowPartialResponse`. Methods raise
-    BackendError subclasses, Partial among them, and PlanError if a query cannot be rendered.
+    cover. `freshness` and `intervals` are as in `Freshness`. `allow_partial` is for rules that do
+    not set `allowPartialResponse`. Methods raise BackendError subclasses, Partial among them, and
+    PlanError if a query cannot be rendered.
     """
 
     def __init__(
@@ -80,13 +86,14 @@ class Evaluation:
         *,
         metrics: telemetry.EvaluationMetrics,
         freshness: float | None = None,
+        intervals: Mapping[str, float] = MappingProxyType({}),
         allow_partial: bool = False,
         timeout: float = math.inf,
-        sharing: Callable[[Source, LabelBinding], Sharing] = scope.sharing,
+        sharing: Callable[[Step], Sharing] = scope.sharing,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._queries = QueriesBySource(clients, clock=clock)
-        self._freshness = freshness
+        self._freshness = Freshness(default=freshness, intervals=intervals)
         self._allow_partial = allow_partial
         self._timeout = timeout
         self._metrics = metrics
@@ -97,7 +104,7 @@ class Evaluation:
         self._demoted = Demoted()
         self._context = Context(
             queries=self._queries,
-            freshness=freshness,
+            freshness=self._freshness,
             alone=SingleFlightCache(
                 ttl=lambda _, snapshot: snapshot.expires - _now(),
                 max_size=bounds.ALONE,
@@ -142,6 +149,10 @@ class Evaluation:
         self._demoted.retain(kept)
         self.usage_status.retain(kept)
         self._metrics.retain({rule.config.where.path for rule in rules})
+
+    def freshness(self, step: Step) -> float:
+        """Return for how many seconds one result of a step answers requests, if it is quick."""
+        return self._freshness.of((step,))
 
     async def values(
         self, plan: Plan, *, deadline: float | None = None, serve_partial: bool = False
@@ -234,7 +245,7 @@ class Evaluation:
         if (rows := self._rows.cached(key)) is not None:
             counts.shared.inc()
         else:
-            error_ttl = min(ERROR_TTL, freshness_of((plan.step,), self._freshness))
+            error_ttl = min(ERROR_TTL, self._freshness.of((plan.step,)))
             async with until(self._earlier(deadline)):
                 rows = await self._rows.find(
                     key, lambda: self._evaluate_rows(plan), error_ttl=error_ttl
@@ -284,9 +295,7 @@ class Evaluation:
         known, scope = self._scopes.get(steps) or (None, None)
         if scope is None:
             order = list(Scope)
-            scope = max(
-                (self._sharing(step.source, step.binding).scope for step in steps), key=order.index
-            )
+            scope = max((self._sharing(step).scope for step in steps), key=order.index)
         if known is not steps:  # equal keys that are the same object are found faster
             self._scopes.set(steps, (steps, scope))
         return scope
@@ -369,7 +378,7 @@ class Evaluation:
         counts = self._metrics.of_rule(rule.config.where.path)
         counts.alone.inc()
         counts.duration.observe(took)
-        expires = answer.began + freshness_of((plan.step,), self._freshness, took)
+        expires = answer.began + self._freshness.of((plan.step,), took)
         evaluated = Evaluated(values=values, partial=result.partial)
         size = size_of(len(values), result)
         return _Rows(evaluated=evaluated, expires=expires, size=size)

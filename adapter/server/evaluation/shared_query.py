@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -36,8 +36,8 @@ ERROR_TTL = 1.0
 _BYTES_OF_SAMPLE = 400
 """Of a response. Samples of GPUs with all labels have as many."""
 _SHORTEST_PATIENCE, _LONGEST_PATIENCE = 0.5, 5.0
-"""Seconds for which an evaluation is used while the next one takes longer than it did: at most for
-as long as it took itself, within these bounds."""
+"""Bounds in seconds of the time for which an expired evaluation is still used while the next one is
+slow: the time that it took itself, or half its freshness if that is longer."""
 _SHORTEST, _LONGEST = 1.0, 5.0
 """Freshness in seconds, if it is automatic."""
 _STRETCH = 50.0
@@ -52,12 +52,36 @@ class SharedQueryId:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Freshness:
+    """For how many seconds an evaluation answers later requests.
+
+    Of several rules that set a freshness, the shortest counts. `default` is for rules that set
+    none: 0 shares nothing in time, and None is automatic: 1 s, stretched to fifty times the
+    duration of the last evaluation, at most 5 s and at most the scrape interval of their source.
+    """
+
+    default: float | None
+    intervals: Mapping[str, float] = field(default_factory=dict)
+    """Source -> its scrape interval in seconds, if it is known."""
+
+    def of(self, steps: Sequence[Step], took: float = 0.0) -> float:
+        """Return the freshness of an evaluation of `steps` that took `took` seconds."""
+        configs = [step.rule.config for step in steps]
+        own = [each.freshness for each in configs if each.freshness is not None]
+        if own:
+            return min(own)
+        if self.default is not None:
+            return self.default
+        known = (self.intervals.get(each.source, _LONGEST) for each in configs)
+        return max(_SHORTEST, min(_STRETCH * took, _LONGEST, *known))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
     """What the shared queries of a server have in common."""
 
     queries: QueriesBySource
-    freshness: float | None
-    """Of rules that set none; see `freshness`."""
+    freshness: Freshness
     alone: SingleFlightCache[tuple[SharedQueryId, ObjectNames], Snapshot]
     """Evaluations for the objects of one request only, by `SharedQuery.id` and objects."""
     start: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
@@ -176,7 +200,7 @@ class SharedQuery:
 
     @property
     def _freshness(self) -> float:
-        return freshness(self.steps, self._context.freshness, self._took)
+        return self._context.freshness.of(self.steps, self._took)
 
     @property
     def _error_ttl(self) -> float:
@@ -205,8 +229,8 @@ class SharedQuery:
         """Return when the present evaluation is not used any more."""
         if self._flight is None or not self._flight.ahead:
             return merged.expires
-        took = merged.expires - merged.due
-        return merged.expires + min(max(took, _SHORTEST_PATIENCE), _LONGEST_PATIENCE)
+        patience = max(merged.expires - merged.due, (merged.due - merged.began) / 2)
+        return merged.expires + min(max(patience, _SHORTEST_PATIENCE), _LONGEST_PATIENCE)
 
     def _should_merge(self, requested: ObjectNames, now: float, after: float) -> bool:
         """Return whether a request that nothing covers should start a merged evaluation."""
@@ -379,19 +403,6 @@ async def until(deadline: float | None) -> AsyncIterator[None]:
             yield
     except TimeoutError as error:
         raise errors.TimedOut("deadline exceeded while a query was in flight") from error
-
-
-def freshness(steps: Sequence[Step], default: float | None, took: float = 0.0) -> float:
-    """Return the seconds for which an evaluation of `steps` is shared, if it took `took` seconds.
-
-    Of several rules that set a freshness, the shortest counts. `default` is for rules that set
-    none: 0 shares nothing in time, and None is automatic: 1 s, stretched to fifty times the
-    duration of the last evaluation, at most 5 s.
-    """
-    own = [each for step in steps if (each := step.rule.config.freshness) is not None]
-    if own:
-        return min(own)
-    return min(max(_SHORTEST, _STRETCH * took), _LONGEST) if default is None else default
 
 
 def size_of(samples: int, *results: QueryResult) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import urlencode
 
@@ -12,15 +12,22 @@ from prometheus_client import CollectorRegistry
 
 from adapter import errors, telemetry
 from adapter.clients.value_index import Item, ValueIndex
+from adapter.server.api.groups.group import Content
 from adapter.server.api.outcomes import Outcomes, key_of
 from adapter.server.apimachinery import request_info
-from adapter.server.autoscalers import questions, watch
+from adapter.server.autoscalers import proposals, questions, watch
 from adapter.server.autoscalers.events import Change
+from adapter.server.autoscalers.proposals import Proposals
 from adapter.server.autoscalers.watch import Autoscalers
+from adapter.server.cluster.contents import ReplicaStatus, Workload, WorkloadIndex
+from adapter.server.cluster.object_index import Object, ObjectIndex
+from adapter.server.cluster.scales import Scales, ScaleTarget
 from adapter.server.cluster.shared_index import SharedIndex
 from rules.causes.reasons import Reason
 from rules.findings import Finding
-from rules.kinds import Kinds
+from rules.kinds import GroupResource, Kinds
+from rules.metrics_apis import EXTERNAL
+from rules.query.aggregate import ExternalValue, Value
 from rules.selectors import selectors
 from tests.rules.hpa.documents import (
     document,
@@ -29,6 +36,7 @@ from tests.rules.hpa.documents import (
     pods_metric,
     resource_metric,
 )
+from tests.world import group
 
 PATH = "/apis/custom.metrics.k8s.io/v1beta2/namespaces/default/pods/*/util"
 QUERY = "labelSelector=app%3Dweb"
@@ -58,7 +66,8 @@ def described(kind: str, api_version: str, name: str = "x") -> dict[str, Any]:
     return object_metric(kind, api_version, name, **VALUE)
 
 
-EXTERNAL_GROUP = "/apis/external.metrics.k8s.io/v1beta1/namespaces/default"
+KINDS = Kinds.builtin()
+SELECTOR = selectors.parse("app=web")
 CUSTOM = "/apis/custom.metrics.k8s.io/v1beta1/namespaces/default"
 
 
@@ -67,50 +76,46 @@ CUSTOM = "/apis/custom.metrics.k8s.io/v1beta1/namespaces/default"
     [
         (pods("util"), f"{CUSTOM}/pods/*/util?labelSelector=app%3Dweb"),
         (described("Deployment", "apps/v1"), f"{CUSTOM}/deployments.apps/x/cuda_test_gpu_avg"),
-        (described("Service", "v1"), f"{CUSTOM}/services/x/cuda_test_gpu_avg"),
-        (described("Namespace", "v1", "default"), f"{CUSTOM}/metrics/cuda_test_gpu_avg"),
         (
             described("Rollout", "argoproj.io/v1"),
             f"{CUSTOM}/rollout.argoproj.io/x/cuda_test_gpu_avg",
         ),
-        (external("Queue"), f"{EXTERNAL_GROUP}/queue?labelSelector=queue%3Da"),
         (CPU, "/apis/metrics.k8s.io/v1beta1/namespaces/default/pods?labelSelector=app%3Dweb"),
     ],
     ids=str,
 )
 def test_the_request_is_that_of_the_controller(metric: dict[str, Any], path: str) -> None:
     watched = questions.parse(hpa(metric)).value
-    assert watched is not None
 
-    found = questions.request_of(
-        watched.metrics[0], watched, Kinds.builtin(), selectors.parse("app=web")
-    )
+    found = questions.request_of(watched.metrics[0], watched, KINDS, SELECTOR)
 
-    assert found is not None
     assert f"{found.path}?{urlencode(found.params)}".rstrip("?") == path
 
 
-def test_the_pods_of_a_workload_are_known() -> None:
-    (deployment, rollout) = (questions.parse(hpa(kind=k)).value for k in ("Deployment", "Rollout"))
-    assert deployment is not None
-    assert rollout is not None
+@pytest.mark.parametrize("synced", [True, False])
+def test_without_replicas_at_a_sync_there_is_no_request_for_metrics_of_pods(synced: bool) -> None:
+    disabled = {"type": "ScalingActive", "status": "False"}
+    status = {"currentReplicas": 0, "conditions": [disabled] if synced else []}
+    watched = questions.parse({**hpa(), "status": status}).value
 
-    assert str(questions.workload(deployment.target, Kinds.builtin())) == "deployments.apps"
-    assert questions.workload(rollout.target, Kinds.builtin()) is None
+    found = questions.request_of(watched.metrics[0], watched, KINDS, SELECTOR)
+
+    assert (found is None) == synced
 
 
-def test_without_replicas_there_is_no_request_for_metrics_of_pods() -> None:
-    watched = questions.parse({**hpa(), "status": {}}).value
-    assert watched is not None
+def value(milli: int) -> Value:
+    return Value(milli=milli, time=0, samples=1)
 
-    found = questions.request_of(
-        watched.metrics[0], watched, Kinds.builtin(), selectors.parse("app=web")
+
+def answer(
+    values: Mapping[str, Value] | tuple[ExternalValue, ...], selected: tuple[str, ...] = ()
+) -> Content:
+    return Content(
+        sources=(), items=len(values), build=lambda _: {}, values=values, selected=selected
     )
 
-    assert found is None
 
-
-KINDS = Kinds.builtin()
+NO_API: Any = None
 
 
 class Told:
@@ -146,13 +151,23 @@ class Bed:
         """Namespace whose requests are never answered."""
         self.error: errors.ApiError | None = None
         self.answered = True
-        self.negative = False
+        self.value = value(2000)
+        self.selected = self.with_value = ("a", "b")
+        self.pods, self.pending = ObjectIndex(), ValueIndex[bool]()
+        self.status: ReplicaStatus | None = None
         self.defect = False
         self.outcomes = Outcomes(lambda: self.now)
         self.registry = CollectorRegistry()
         self.meter = telemetry.AutoscalerMetrics(self.registry)
+        self.kinds = KINDS
+        self.discoveries = 0
+        self.scales: Any = Scales(NO_API, resources=(), kinds=lambda: self.kinds)
         self.index: SharedIndex[questions.WatchedHpa] = SharedIndex(100)
-        self.index.put(questions.parse(hpa()))
+        self.put(hpa())
+
+    def put(self, document: dict[str, Any]) -> None:
+        """Have an HPA."""
+        self.index.put(questions.parse(document))
 
     async def run(self, seconds: float, change: Callable[[float], None] = lambda _: None) -> None:
         """Let so many seconds pass."""
@@ -169,16 +184,21 @@ class Bed:
                 ended.set()
                 await asyncio.Event().wait()
 
-        workloads: ValueIndex[Any] = ValueIndex()
-        workloads.put(Item("default", "web", selectors.parse("app=web")))
+        workloads = WorkloadIndex()
+        workloads.put(Workload("default", "web", selectors.parse("app=web"), self.status))
         autoscalers = Autoscalers(
             hpas=Cache(self.index),
             workloads=Cache(workloads),
-            kinds=lambda: KINDS,
+            scales=self.scales,
+            kinds=lambda: self.kinds,
             outcomes=self.outcomes,
-            ask=self._ask,
+            request=self._ask,
             is_served=lambda *_: True,
+            discover=self._discover,
             events=self.told,
+            proposals=Proposals(
+                pods=Cache(self.pods), pending=Cache(self.pending), workloads=Cache(workloads)
+            ),
             meter=self.meter,
             clock=lambda: self.now,
             sleep=sleep,
@@ -200,8 +220,18 @@ class Bed:
 
     @property
     def gauge(self) -> list[tuple[str, float]]:
-        (family,) = self.meter.collect()
+        family, _ = self.meter.collect()
         return [(each.labels["reason"], each.value) for each in family.samples]
+
+    @property
+    def proposed(self) -> dict[str, float]:
+        """What the metrics of the HPA propose."""
+        _, family = self.meter.collect()
+        return {each.labels["metric"]: each.value for each in family.samples}
+
+    async def _discover(self) -> None:
+        self.discoveries += 1
+        raise errors.Unreachable("refused")
 
     async def _ask(self, info: request_info.RequestInfo) -> None:
         self.asked.append(info.path)
@@ -216,18 +246,22 @@ class Bed:
 
     def _note(self, info: request_info.RequestInfo) -> None:
         if self.error:
-            self.outcomes.note(info, resolved=False, causes=self.error.causes)
+            self.outcomes.note(info, None, causes=self.error.causes)
+        elif info.group == EXTERNAL.name:
+            value = ExternalValue(labels={}, value=self.value)
+            self.outcomes.note(info, answer((value,)))
         else:
-            self.outcomes.note(info, resolved=True, negative=self.negative)
+            values = dict.fromkeys(self.with_value, self.value)
+            self.outcomes.note(info, answer(values, selected=self.selected))
 
 
 class Cache:
     """Stands for watch caches of one kind."""
 
-    def __init__(self, index: ValueIndex[Any] | None) -> None:
+    def __init__(self, index: Any) -> None:
         self._index = index
 
-    def index(self, kind: object) -> ValueIndex[Any] | None:
+    def index(self, kind: object) -> Any:
         return self._index
 
 
@@ -266,11 +300,11 @@ async def test_a_negative_external_metric_is_told_if_its_target_is_an_average(
 ) -> None:
     bed = Bed()
     target = {"averageValue": "1"} if average else {"value": "1"}
-    bed.index.put(questions.parse(hpa(external("queue", **target))))
+    bed.put(hpa(external("queue", **target)))
     bed.answered = False
 
     def change(now: float) -> None:
-        bed.negative = now < 150
+        bed.value = value(-1000 if now < 150 else 1000)
         if now == 140:
             assert bed.gauge == [("NegativeValue", 0.0) if average else ("", 1.0)]
 
@@ -335,32 +369,38 @@ async def test_an_hpa_that_cannot_be_requested_or_read_disturbs_no_other() -> No
     long["pods"]["metric"]["selector"] = {
         "matchExpressions": [{"key": "a", "operator": "In", "values": ["x" * 60] * 1200}]
     }
-    bed.index.put(questions.parse(hpa(long, name="long")))
-    bed.index.put(questions.parse(hpa({"type": "Later"}, name="later")))
+    bed.put(hpa(long, name="long"))
+    bed.put(hpa({"type": "Later"}, name="later"))
 
     await bed.run(30)
 
     assert bed.gauge == [("", 1.0)]
 
 
-async def test_a_defect_that_one_hpa_meets_disturbs_no_other(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("where", "met"),
+    [(questions, "scale_targets"), (Proposals, "note"), (proposals, "replicas")],
+)
+async def test_a_defect_that_one_hpa_meets_ends_nothing_for_others(
+    where: Any, met: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    found = getattr(where, met)
+
+    def failing(*args: Any, **more: Any) -> Any:
+        if "hit" in [getattr(each, "name", "") for each in args]:
+            raise ZeroDivisionError
+        return found(*args, **more)
+
+    monkeypatch.setattr(where, met, failing)
     bed = Bed()
-    bed.index.put(questions.parse(hpa(kind="StatefulSet", name="hit")))
-    workload = questions.workload
+    bed.put(hpa(external("queue"), name="hit"))
 
-    def failing(target: Any, kinds: Kinds) -> Any:
-        if target.kind == "StatefulSet":
-            raise RecursionError
-        return workload(target, kinds)
+    await bed.run(40)
 
-    monkeypatch.setattr(questions, "workload", failing)
-
-    await bed.run(20)
-
-    assert bed.gauge == [("", 1.0)]
-    assert any("default/hit: cannot be watched" in each for each in caplog.messages)
+    assert bed.proposed == {"Pods metric util": 4}
+    assert {*bed.gauge} == {("", 1.0)}
+    assert "default/hit: " in caplog.text
+    assert "ZeroDivisionError" in caplog.text
 
 
 async def test_a_defect_in_an_answer_ends_nothing_else(caplog: pytest.LogCaptureFixture) -> None:
@@ -380,13 +420,13 @@ async def test_what_is_left_out_is_in_the_gauge_and_once_in_the_log(
     caplog.set_level("INFO")
     bed = Bed()
     bed.index = SharedIndex(10)
-    bed.index.put(questions.parse(hpa()))
+    bed.put(hpa())
     many = hpa(*(pods(f"m{number}") for number in range(35)), name="many", namespace="greedy")
 
     def change(now: float) -> None:
         if now == 10:
-            bed.index.put(questions.parse(hpa(pods("util"), {"type": "Later"}, name="later")))
-            bed.index.put(questions.parse(many))
+            bed.put(hpa(pods("util"), {"type": "Later"}, name="later"))
+            bed.put(many)
             assert bed.left_out == {}
             assert bed.check().fact == "no metric is left out"
         if now == 40:
@@ -402,7 +442,7 @@ async def test_what_is_left_out_is_in_the_gauge_and_once_in_the_log(
     assert bed.left_out == {}
     assert bed.gauge == [("", 1.0)]
     lines = [each.getMessage() for each in caplog.records if "watched" in each.getMessage()]
-    assert [line.partition("--limit=NAME=NUMBER: ")[2] for line in lines] == [
+    assert [line.partition("(unlisted): ")[2] for line in lines] == [
         "hpa-metrics-all: greedy/many; unreadable: default/later",
         "unreadable: default/later",
         "",
@@ -413,7 +453,7 @@ async def test_what_is_left_out_is_in_the_gauge_and_once_in_the_log(
 async def test_the_log_names_three_hpas_of_many(caplog: pytest.LogCaptureFixture) -> None:
     bed = Bed()
     for number in range(5):
-        bed.index.put(questions.parse(hpa({"type": "Later"}, name=f"h{number}")))
+        bed.put(hpa({"type": "Later"}, name=f"h{number}"))
 
     await bed.run(20)
 
@@ -429,12 +469,12 @@ async def test_a_namespace_with_slow_metrics_leaves_requests_for_those_of_others
     bed.index = SharedIndex(10_000)
     for number in range(40):
         metrics = (external(f"h{number}-{each}") for each in range(30))
-        bed.index.put(questions.parse(hpa(*metrics, name=f"h{number}", namespace=slow)))
-    bed.index.put(questions.parse(hpa()))
+        bed.put(hpa(*metrics, name=f"h{number}", namespace=slow))
+    bed.put(hpa())
 
     await bed.run(120)
 
-    assert sum(f"/{slow}/" in each for each in bed.asked) == watch._MAX_ASKED // 2
+    assert sum(f"/{slow}/" in each for each in bed.asked) == watch._MAX_REQUESTS // 2
     assert sum("/default/" in each for each in bed.asked) >= 2
 
 
@@ -449,8 +489,8 @@ async def test_a_namespace_whose_metrics_come_and_go_leaves_events_for_those_of_
     written = asyncio.Semaphore(0)
     bed.told.turn = written
     metrics = [external(f"m{each}") for each in range(30)]
-    bed.index.put(questions.parse(hpa(*metrics, name="many", namespace="a-greedy")))
-    bed.index.put(questions.parse(hpa()))
+    bed.put(hpa(*metrics, name="many", namespace="a-greedy"))
+    bed.put(hpa())
 
     def change(now: float) -> None:
         if now == 80:
@@ -477,3 +517,155 @@ async def test_an_event_that_cannot_be_written_for_another_reason_ends_nothing(
 
     assert "default/web: the Event cannot be written" in caplog.text
     assert [resolved for _, resolved, _ in bed.told.changes] == [True]
+
+
+ROLLOUTS = GroupResource("argoproj.io", "rollouts")
+
+
+def with_rollouts(*scale_targets: GroupResource) -> Kinds:
+    return Kinds.of((*KINDS.groups, group("argoproj.io", "rollouts Rollout")), scale_targets)
+
+
+def of_rollout(*metrics: dict[str, Any]) -> dict[str, Any]:
+    found = hpa(*metrics)
+    found["spec"]["scaleTargetRef"] |= {"apiVersion": "argoproj.io/v1alpha1", "kind": "Rollout"}
+    return found
+
+
+class Selected:
+    """Stands for the scales; records which are wanted."""
+
+    def __init__(self) -> None:
+        self.wanted: list[Mapping[ScaleTarget, bool]] = []
+        self.text = ""
+
+    def want(self, targets: Mapping[ScaleTarget, bool]) -> None:
+        self.wanted.append(targets)
+
+    def selected(self, target: ScaleTarget) -> selectors.Selector | None:
+        assert target == ScaleTarget(ROLLOUTS, "default", "web")
+        return selectors.parse(self.text) if self.text else None
+
+
+async def test_the_scale_of_a_rollout_is_wanted_and_has_the_selector_of_its_pods() -> None:
+    bed = Bed()
+    bed.kinds, bed.scales = with_rollouts(ROLLOUTS), Selected()
+    bed.put(of_rollout(described("Rollout", "argoproj.io/v1", "x")))
+
+    def change(now: float) -> None:
+        bed.scales.text = "app=web" if now >= 20 else ""
+
+    await bed.run(10, change)
+    assert {each.name for each in bed.scales.wanted[-1]} == {"web", "x"}
+
+    bed.put(of_rollout(pods("util")))
+    await bed.run(20, change)
+    assert bed.gauge == [("", 1.0)]
+    assert [*bed.scales.wanted[-1].values()] == [False]
+
+    # Without a value, the selector may have changed: it is read soon.
+    bed.error = LOST
+    await bed.run(20, change)
+    assert [*bed.scales.wanted[-1].values()] == [True]
+
+
+async def test_a_target_of_a_new_kind_lets_kinds_be_discovered_for_a_minute() -> None:
+    bed = Bed()
+    bed.put(of_rollout(pods("util")))
+
+    await bed.run(300)
+
+    assert bed.discoveries == watch._NEW / watch.INTERVAL  # most of them do nothing
+    assert bed.left_out == {}
+
+
+async def test_an_hpa_on_a_kind_that_is_not_listed_is_said_to_be_left_out(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    bed = Bed()
+    bed.kinds = with_rollouts()
+    bed.put(of_rollout(pods("util"), external("queue")))
+
+    await bed.run(20)
+
+    assert bed.left_out == {"unlisted": 1}
+    assert "--scale-targets lacks (unlisted): unlisted: default/web" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("milli", "pending", "deleted", "proposed"),
+    [
+        (500, (), (), 2),  # c has no value, so it counts as the target
+        (500, ("c",), (), 1),
+        (2000, ("c",), (), 4),
+        (2000, (), ("b", "c"), 2),
+    ],
+)
+async def test_pods_count_as_in_the_controller(
+    milli: int, pending: tuple[str, ...], deleted: tuple[str, ...], proposed: int
+) -> None:
+    bed = Bed()
+    bed.put({**hpa(), "status": {"currentReplicas": 3}})
+    bed.value = value(milli)
+    bed.selected = ("a", "b", "c")
+    for each in bed.selected:
+        bed.pods.put(Object("default", each, (), each in deleted))
+    for each in pending:
+        bed.pending.put(Item("default", each, True))
+
+    await bed.run(watch.INTERVAL * 2)
+
+    assert bed.proposed == {"Pods metric util": proposed}
+
+
+async def test_what_the_controller_changes_after_an_answer_counts_at_the_next_one() -> None:
+    bed = Bed()
+
+    def change(now: float) -> None:
+        if now > 10:
+            bed.answered = False
+            bed.pods.put(Object("default", "a", (), True))
+            bed.pending.put(Item("default", "b", True))
+
+    await bed.run(30, change)
+
+    assert bed.proposed == {"Pods metric util": 4}
+
+
+@pytest.mark.parametrize(
+    ("target", "status", "proposed"),
+    [
+        ({"averageValue": "1"}, ReplicaStatus(present=2, ready=0), 2),
+        ({"averageValue": "500m"}, None, 4),
+        ({"value": "1"}, ReplicaStatus(present=3, ready=3), 6),
+        ({"value": "1"}, ReplicaStatus(present=0, ready=0), None),
+        ({"value": "1"}, None, None),
+    ],
+)
+async def test_an_external_metric_proposes_by_the_replicas_of_the_target(
+    target: dict[str, str], status: ReplicaStatus | None, proposed: int | None
+) -> None:
+    bed = Bed()
+    bed.put(hpa(external("queue", **target)))
+    bed.status, bed.answered = status, False
+
+    await bed.run(60)
+
+    assert bed.proposed == ({} if proposed is None else {"External metric queue": proposed})
+
+
+async def test_without_a_value_or_a_sync_that_reads_metrics_nothing_is_proposed() -> None:
+    bed = Bed()
+
+    def change(now: float) -> None:
+        bed.error = LOST if now < 20 else None
+        if now == 20:
+            assert bed.proposed == {}
+        if now == 40:
+            assert bed.proposed == {"Pods metric util": 4}
+            above = {"currentReplicas": 1000}
+            bed.put({**hpa(), "status": above})
+
+    await bed.run(60, change)
+
+    assert bed.proposed == {}

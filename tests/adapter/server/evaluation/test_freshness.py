@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from adapter.server.evaluation.shared_query import freshness
+from adapter.server.evaluation.shared_query import Freshness
 from rules import kinds, ruleset
+from rules.document.sources import DEFAULT
 from rules.query import catalog
 from rules.query.catalog import Step
 
@@ -27,7 +28,16 @@ def steps(*own: str) -> list[Step]:
     ("took", "seconds"), [(0, 1), (0.001, 1), (0.02, 1), (0.04, 2), (0.1, 5), (60, 5)]
 )
 def test_automatic_freshness_is_fifty_times_the_duration(took, seconds):
-    assert freshness(steps(""), None, took) == seconds
+    assert Freshness(default=None).of(steps(""), took) == seconds
+
+
+@pytest.mark.parametrize(
+    ("interval", "seconds"), [(0.5, 1), (1.0, 1), (2.0, 2), (5.0, 4), (30.0, 4)]
+)
+def test_automatic_freshness_is_at_most_the_scrape_interval(interval, seconds):
+    known = Freshness(default=None, intervals={DEFAULT: interval})
+
+    assert known.of(steps(""), took=0.08) == seconds
 
 
 @pytest.mark.parametrize(
@@ -43,4 +53,4 @@ def test_automatic_freshness_is_fifty_times_the_duration(took, seconds):
     ],
 )
 def test_freshness_of_a_rule_counts_before_that_of_the_server(own, server, seconds):
-    assert freshness(steps(*own), server, took=0.08) == seconds
+    assert Freshness(default=server).of(steps(*own), took=0.08) == seconds

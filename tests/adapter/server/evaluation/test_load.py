@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 from collections.abc import Callable
 
@@ -183,6 +184,27 @@ def test_while_the_next_evaluation_is_slow_the_present_one_is_used_as_long_again
 
     virtual_time.run(follow())
     assert not seconds
+
+
+def test_while_one_evaluation_is_slow_the_present_one_is_used_for_half_its_freshness():
+    seconds = [10.0, 0.01, 0.01, 0.01]
+
+    async def follow() -> None:
+        evaluation = Load(0, Client(20, seconds.pop), freshness=2.0).evaluation
+        requests = [pods(f"p{number}", namespace=f"n{number}") for number in range(3)]
+        for pause in (0.0, 1.0):
+            await asyncio.sleep(pause)
+            for each in requests:
+                await evaluation.values(each)
+
+        for pause, answered in ((1.9, True), (0.2, False)):
+            await asyncio.sleep(pause)
+            with contextlib.nullcontext() if answered else pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.1):
+                    await evaluation.values(requests[2])
+        await evaluation.close()
+
+    virtual_time.run(follow())
 
 
 def test_start_of_many_autoscalers_costs_few_queries():

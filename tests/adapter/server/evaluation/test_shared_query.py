@@ -87,7 +87,7 @@ def shared(running, session, evaluate) -> Callable[..., Shared]:
 
 
 def of_scope(wanted: Scope) -> Callable[..., Sharing]:
-    return lambda source, binding: Sharing(scope=wanted)
+    return lambda step: Sharing(scope=wanted)
 
 
 async def make_busy(shared: Shared, first: Plan, second: Plan, third: Plan) -> None:
