@@ -47,6 +47,12 @@ LABELS = 64 << 20
 beyond that, the API server matches selectors."""
 OBJECTS = 200_000
 """Objects of one kind in a watch cache. They take 80 MB; beyond that, each request is a list."""
+SCALES = 3000
+"""Targets of HPAs, and objects of their metrics, whose scale is read → selector, for 60 s. These
+are at most 50 requests per second; of more targets, each namespace has an equal share."""
+FORECASTS = 200
+"""Metric of a workload whose rule has `ahead` → its totals of two weeks and its forecast, while an
+HPA scales by it. They take 40 MB, and Prometheus 7 short queries per second."""
 CAUSES = 20_000
 """Plan or rule → causes from Prometheus, with names, for 30 s."""
 METRIC_CAUSES = 1024

@@ -6,7 +6,8 @@
     BackendError             for the log: Prometheus or the API server did not answer as expected
     ├── Unreachable              no connection, or the connection broke
     │   ├── Unresponsive             nothing is sent, because the last requests got no response
-    │   └── NoCredentials            nothing is sent, because a token server or identity fails
+    │   ├── NoCredentials            nothing is sent, because a token server or identity fails
+    │   └── WindowNotFull            nothing is sent, because data of the whole window are missing
     ├── TimedOut                 no complete response in time
     │   └── QueryTimedOut            Prometheus responds, but reports that a query took too long
     ├── Refused                  4xx: the request is wrong (bad PromQL, missing permission)
@@ -181,6 +182,10 @@ class Unresponsive(Unreachable):
 
 class NoCredentials(Unreachable):
     """Failure to get credentials for a request, which was not sent."""
+
+
+class WindowNotFull(Unreachable):
+    """The query is not sent: Prometheus lacks data of its window. The message says until when."""
 
 
 class TimedOut(BackendError):

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import bisect
-import functools
-import itertools
 import time
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,11 +11,12 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import (
     CounterMetricFamily,
     GaugeMetricFamily,
-    HistogramMetricFamily,
     UnknownMetricFamily,
 )
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
+
+from adapter.counters import Counts, Durations
 
 _PREFIX = "gpu_metrics_adapter"
 _USERNAMES = frozenset(
@@ -37,7 +35,6 @@ _VERBS = {
 """Verb of a request, or method of one that is for no resource -> label, as in Kubernetes."""
 _LAGS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 5)
 _STALLS_KEPT = 60.0
-_BUCKETS = (0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1, 1.5, 2, 3, 5, 10, 15, 30, 60)
 
 
 class RequestMetrics:
@@ -53,7 +50,7 @@ class RequestMetrics:
     ) -> None:
         self._apis = apis
         labels = ("verb", "group", "version", "scope")
-        self._total = _Counts(
+        self._total = Counts(
             CounterMetricFamily,
             "apiserver_request",
             "Requests by verb, API group and version, scope (resource, namespace, cluster, or "
@@ -61,7 +58,7 @@ class RequestMetrics:
             (*labels, "code"),
             registry,
         )
-        self._duration = _Durations(
+        self._duration = Durations(
             "apiserver_request_duration_seconds",
             "Duration of requests until the response is ready, by the same labels.",
             labels,
@@ -300,22 +297,30 @@ class DetectionMetrics:
 
 
 class AutoscalerMetrics(Collector):
-    """Whether each HPA gets its metrics."""
+    """Whether each HPA gets its metrics, and how many replicas they propose."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._shown: Sequence[tuple[str, str, str, str]] = ()
+        self._proposed: Mapping[tuple[str, str, str], int] = {}
         self._left_out = Gauge(
             f"{_PREFIX}_hpa_metrics_left_out",
-            "Metrics of HPAs that are not watched, by the limit (docs/security.md) that they "
-            "exceed, or unreadable.",
+            "Metrics of HPAs that are not watched, by the limit (docs/security.md), `unreadable`, "
+            "or `unlisted` (--scale-targets lacks the kind).",
             ["reason"],
             registry=registry,
         )
         registry.register(self)
 
-    def show(self, states: Sequence[tuple[str, str, str, str]]) -> None:
-        """Set all states: namespace, HPA, metric, and the reason, empty if there is a value."""
-        self._shown = states
+    def show(
+        self,
+        states: Sequence[tuple[str, str, str, str]],
+        proposed: Mapping[tuple[str, str, str], int],
+    ) -> None:
+        """Set all states: namespace, HPA, metric, and the reason, empty if there is a value.
+
+        `proposed` are replicas by namespace, HPA and metric.
+        """
+        self._shown, self._proposed = states, proposed
 
     def leave_out(self, numbers: Mapping[str, int]) -> None:
         """Set the numbers of metrics that are not watched, by reason."""
@@ -324,7 +329,7 @@ class AutoscalerMetrics(Collector):
             self._left_out.labels(reason).set(number)
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the gauge."""
+        """Yield the gauges."""
         gauge = GaugeMetricFamily(
             f"{_PREFIX}_hpa_metric_resolvable",
             "1 if the HPA gets a value of the metric, 0 if not, for the reason.",
@@ -332,6 +337,15 @@ class AutoscalerMetrics(Collector):
         )
         for namespace, hpa, metric, reason in self._shown:
             gauge.add_metric([namespace, hpa, metric, reason], 0.0 if reason else 1.0)
+        yield gauge
+        gauge = GaugeMetricFamily(
+            f"{_PREFIX}_autoscaler_proposed_replicas",
+            "Replicas that the metric proposed at its last request, before limits and "
+            "stabilization; the controller takes the highest of an HPA.",
+            labels=["namespace", "name", "metric"],
+        )
+        for key, replicas in self._proposed.items():
+            gauge.add_metric(key, replicas)
         yield gauge
 
 
@@ -454,7 +468,7 @@ class AuthMetrics:
     """
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._attempts = _Counts(
+        self._attempts = Counts(
             UnknownMetricFamily,
             "authentication_attempts",
             "Counter of authentication attempts by result: success, or error for a 401.",
@@ -462,14 +476,14 @@ class AuthMetrics:
             registry,
             ("success", "error"),
         )
-        self._users = _Counts(
+        self._users = Counts(
             UnknownMetricFamily,
             "authenticated_user_requests",
             "Counter of authenticated requests by username; most users are counted as 'other'.",
             ("username",),
             registry,
         )
-        self._decisions = _Counts(
+        self._decisions = Counts(
             CounterMetricFamily,
             "authorization_attempts",
             "Counter of authorization attempts by result: allowed, denied, no-opinion or error.",
@@ -523,60 +537,3 @@ class CacheMetrics(Collector):
             for name, cache in self._caches.items():
                 family.add_metric([name], getattr(cache, outcome))
             yield family
-
-
-class _Counts(Collector):
-    """Counter of plain numbers: one of prometheus_client takes a lock, which each request would.
-
-    An `UnknownMetricFamily` has a name that does not end in `_total`. `values` of the only label
-    are shown from the beginning.
-    """
-
-    def __init__(
-        self,
-        family: type[CounterMetricFamily | UnknownMetricFamily],
-        name: str,
-        help_: str,
-        labels: Sequence[str],
-        registry: CollectorRegistry,
-        values: Iterable[str] = (),
-    ) -> None:
-        self._new = functools.partial(family, name, help_, labels=labels)
-        self._counts: dict[tuple[str, ...], int] = {(each,): 0 for each in values}
-        registry.register(self)
-
-    def inc(self, *labels: str) -> None:
-        self._counts[labels] = self._counts.get(labels, 0) + 1
-
-    def collect(self) -> Iterator[Metric]:
-        family = self._new()
-        for labels, count in self._counts.items():
-            family.add_metric(labels, count)
-        yield family
-
-
-class _Durations(Collector):
-    """Histogram of seconds in `_BUCKETS`, of plain numbers as `_Counts`."""
-
-    def __init__(
-        self, name: str, help_: str, labels: Sequence[str], registry: CollectorRegistry
-    ) -> None:
-        self._new = functools.partial(HistogramMetricFamily, name, help_, labels=labels)
-        self._counts: dict[tuple[str, ...], list[float]] = {}
-        """Of each bucket, and the sum of the seconds."""
-        registry.register(self)
-
-    def observe(self, labels: tuple[str, ...], seconds: float) -> None:
-        counts = self._counts.get(labels)
-        if counts is None:
-            counts = self._counts[labels] = [0] * (len(_BUCKETS) + 1) + [0.0]
-        counts[bisect.bisect_left(_BUCKETS, seconds)] += 1
-        counts[-1] += seconds
-
-    def collect(self) -> Iterator[Metric]:
-        family = self._new()
-        bounds = (*map(str, map(float, _BUCKETS)), "+Inf")
-        for labels, (*counts, total) in self._counts.items():
-            buckets = list(zip(bounds, itertools.accumulate(counts), strict=True))
-            family.add_metric(labels, buckets, total)
-        yield family

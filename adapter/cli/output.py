@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from adapter import yaml_encoding
 from rules import findings
 from rules.findings import Finding, State
+from rules.quoting import escaped
 
 _LEVELS = {State.FAILURE: "error", State.WARNING: "warning"}
 """Level of an annotation; everything else is a notice."""
@@ -25,6 +26,16 @@ def write(document: Mapping[str, Any], form: str) -> None:
 def documents(found: Iterable[Finding]) -> list[dict[str, Any]]:
     """Return findings as documents."""
     return [findings.document(each) for each in found]
+
+
+def table(rows: Iterable[Sequence[str]]) -> list[str]:
+    """Return lines with aligned columns; control characters are escaped before the alignment."""
+    cells = [[escaped(cell) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in cells
+    ]
 
 
 def github_annotations(found: Iterable[Finding]) -> Iterator[str]:

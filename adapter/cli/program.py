@@ -51,7 +51,7 @@ def _run(arguments: list[str]) -> int:
 
 
 def _help() -> str:
-    summaries = "\n".join(f"  {name:<10} {summary}" for name, summary in commands.SUMMARIES.items())
+    summaries = "\n".join(f"  {name:<11} {summary}" for name, summary in commands.SUMMARIES.items())
     return (
         "Usage: gpu-metrics-adapter [COMMAND] [FLAGS]\n\n"
         f"Commands, each with its own --help:\n{summaries}\n\n"

@@ -26,12 +26,14 @@ def path(kind: Kind, namespace: str = "") -> str:
     return f"{root}/{kind.resource}"
 
 
-def params(kind: Kind, *, name: str = "", labels: str = "") -> Mapping[str, str]:
+def params(kind: Kind, *, name: str = "", labels: str = "", fields: str = "") -> Mapping[str, str]:
     """Return the field selector that leaves out finished pods, and objects not called `name`.
 
-    To a watch with this selector, a pod that finishes is deleted. `labels` is a label selector.
+    To a watch with this selector, a pod that finishes is deleted. `labels` is a label selector,
+    `fields` another field selector.
     """
-    terms = ([named(name)] if name else []) + ([_UNFINISHED] if kind.group_resource == PODS else [])
+    unfinished = _UNFINISHED if kind.group_resource == PODS else ""
+    terms = [*filter(None, (named(name) if name else "", unfinished, fields))]
     return {
         **({"fieldSelector": ",".join(terms)} if terms else {}),
         **({"labelSelector": labels} if labels else {}),

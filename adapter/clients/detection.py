@@ -8,26 +8,28 @@ which has only target labels. `server.series.detected_presets` detects continuou
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 from adapter.background import gather_or_cancel
+from adapter.clients.kubernetes import Kube
 from adapter.clients.lister import Lister
 from adapter.clients.prometheus import Prometheus
 from rules import promql
 from rules.exporters import detect, generations, lookalikes
+from rules.findings import Finding
+from rules.scrape import pods
 
 _LOOKBACK = 2 * 3600.0
 """Seconds. Prometheus still has them in memory, and GPUs that are idle now may have had a pod."""
 
 
-def _named(series: Iterable[str]) -> str:
-    return f"{{{promql.matcher('__name__', '=~', '|'.join(series))}}}"
+SELECTOR = promql.of_names(generations.SERIES)
+"""Selector of all series that are looked for.
 
-
-SELECTOR = _named(generations.SERIES)
-"""Selector of all series that are looked for."""
-LOAD_SELECTOR = _named(generations.LOAD)
+Prometheus looks up to 255 names up in its index, and compares each name of the index with more.
+Among 100 000 series of 50 000 names, 244 took as long as 1 200: 10 to 35 ms."""
+LOAD_SELECTOR = promql.of_names(generations.LOAD)
 """Selector of one series of each model server and gateway."""
 _ANY_SERIES = '{__name__!=""}'
 _WITH_POD = promql.with_matchers(SELECTOR, ('pod!=""',))
@@ -65,9 +67,41 @@ async def report(prometheus: Prometheus, *, unknown: bool = False) -> detect.Det
     """
     observations = await observe(prometheus, lister_of(prometheus))
     if unknown:
-        others = await _names(prometheus, _named([lookalikes.PATTERN]))
+        others = await _names(prometheus, promql.of_names([lookalikes.PATTERN]))
         observations = replace(observations, others=others)
     return detect.analyze(observations)
+
+
+async def in_cluster(
+    kube: Kube, prometheus: Prometheus, report: detect.Detection
+) -> tuple[Finding, ...]:
+    """Return what runs in the cluster and is not scraped. Raises BackendError.
+
+    It lists all running pods.
+    """
+    running = {"fieldSelector": "status.phase=Running"}
+    _, listed = await kube.snapshot(
+        "/api/v1/pods", running, lambda pod: [*pods.serving(pod)], metadata_only=False
+    )
+    found = [each for serving in listed for each in serving]
+    if not found:
+        return ()
+    namespaces = "|".join(sorted({each.namespace for each in found}))
+    matcher = promql.matcher("namespace", "=~", namespaces)
+    up = await _by_pod(prometheus, f"up{{{matcher}}}")
+    refused = f"scrape_samples_post_metric_relabeling{{{matcher}}} and up == 0"
+    samples = {} if all(up.values()) else await _by_pod(prometheus, refused)
+    detected = {each.generation.name for each in report.exporters}
+    return tuple(pods.findings(found, up, detected, samples))
+
+
+async def _by_pod(prometheus: Prometheus, query: str) -> dict[tuple[str, str], float]:
+    """Return the largest value of each pod, by namespace and name."""
+    result = await prometheus.query(f"max by (namespace, pod) ({query})")
+    return {
+        (each.labels.get("namespace", ""), each.labels.get("pod", "")): each.value
+        for each in result.samples
+    }
 
 
 def lister_of(prometheus: Prometheus) -> Lister:

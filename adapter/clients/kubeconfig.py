@@ -26,20 +26,12 @@ from adapter.files import read_file
 
 log = logging.getLogger(__name__)
 
-_PLACEHOLDER = "https://any"
-"""Server URL; the library loads CAs and certificates only if the scheme is https."""
+ANY_SERVER = "https://any"
+"""URL where only credentials matter: the library loads CAs and certificates only for https."""
 _COMMANDS = frozenset({"exec", "auth-provider"})
 """Keys of a user in a kubeconfig that make the library run a command."""
 _EXEC_PACE = 10.0
 """Minimum seconds between two runs of an `exec` plugin after refusals."""
-
-
-async def credentials_of(kubeconfig: str | None, *, may_execute: bool = True) -> Credentials:
-    """Return the credentials in a kubeconfig file, or of the pod's service account.
-
-    The server in the file does not matter and may be missing. Otherwise as `load`.
-    """
-    return (await load(kubeconfig, server=_PLACEHOLDER, may_execute=may_execute))[1]
 
 
 async def load(
@@ -48,34 +40,47 @@ async def load(
     """Return the URL of the server in a kubeconfig file, and the credentials for it.
 
     Without a file, they are those of the pod's own cluster. `server` replaces the server in the
-    file. Without `may_execute`, a user whose credentials come from a command is refused. Raises
-    Unreachable, naming the file and the problem.
+    file, which may then be missing there. Without `may_execute`, a user whose credentials come from
+    a command is refused. Raises Unreachable, naming the file and the problem.
     """
     with naming(kubeconfig):
-        configuration: Any = Configuration()
         if kubeconfig is None:
+            configuration: Any = Configuration()
             kubernetes_config.load_incluster_config(configuration, try_refresh_token=False)
             token = Path(kubernetes_config.incluster_config.SERVICE_TOKEN_FILENAME)
-            authorization: Authorization | None = token_file(token)
-        else:
-            document = parse(Path(kubeconfig))
-            if not may_execute:
-                _refuse_commands(document)
-            if server:
-                for each in document["clusters"]:
-                    each["cluster"]["server"] = server
-            authorization = await _load_document(configuration, document, kubeconfig)
-        return configuration.host, _credentials(configuration, authorization)
+            return configuration.host, _credentials(configuration, token_file(token))
+        document = parse(Path(kubeconfig))
+        if not may_execute:
+            _refuse_commands(document)
+        if server:
+            for each in document["clusters"]:
+                each["cluster"]["server"] = server
+    return await load_document(document, origin=kubeconfig)
 
 
-async def load_document(document: Mapping[str, Any], *, origin: str) -> tuple[str, Credentials]:
-    """Return the URL and the credentials of a kubeconfig whose paths are absolute, as `load`.
+async def load_document(document: Any, *, origin: str) -> tuple[str, Credentials]:
+    """Return the URL and the credentials of a kubeconfig, as `load`.
 
-    Errors name the `origin`.
+    Relative paths start at the folder of the file `origin`, which errors name.
     """
+    folder = Path(origin).parent
     with naming(origin):
         configuration: Any = Configuration()
-        authorization = await _load_document(configuration, document, origin)
+        # The loader gets the document, not the file, because its errors would quote the file.
+        loader: Any = _Loader(document, config_base_path=str(folder))  # type: ignore[no-untyped-call]
+        name = loader.current_context["context"].get("user")
+        user = next(
+            (each["user"] or {} for each in document.get("users") or () if each["name"] == name), {}
+        )
+        # The library quotes the contents of this file if they are not UTF-8.
+        token = user.pop("tokenFile", None)
+        await loader.load_and_set(configuration)
+        authorization: Authorization | None = None
+        if token:
+            authorization = token_file(folder / token)
+        elif header := configuration.api_key.get("BearerToken"):
+            credentials.check_header(header, "the token")
+            authorization = _Loaded(loader, origin, runs="exec" in user)
         return configuration.host, _credentials(configuration, authorization)
 
 
@@ -93,31 +98,6 @@ def _credentials(configuration: Any, authorization: Authorization | None) -> Cre
         server_name=configuration.tls_server_name,
         proxy=configuration.proxy,
     )
-
-
-async def _load_document(configuration: Any, document: Any, origin: str) -> Authorization | None:
-    """Load a kubeconfig into `configuration`; return what renews its token, if it has one.
-
-    Relative paths start at the folder of the file `origin`. Raises Unreachable, and what the
-    library raises.
-    """
-    folder = Path(origin).parent
-    # The loader gets the document, not the file, because its errors would quote the file.
-    loader: Any = _Loader(document, config_base_path=str(folder))  # type: ignore[no-untyped-call]
-    name = loader.current_context["context"].get("user")
-    user = next(
-        (each["user"] or {} for each in document.get("users") or () if each["name"] == name), {}
-    )
-    # The library quotes the contents of this file if they are not UTF-8.
-    token = user.pop("tokenFile", None)
-    await loader.load_and_set(configuration)
-    if token:
-        return token_file(folder / token)
-    header = configuration.api_key.get("BearerToken")
-    if not header:
-        return None
-    credentials.check_header(header, "the token")
-    return _Loaded(loader, origin, runs="exec" in user)
 
 
 class _Loader(kube_config.KubeConfigLoader):

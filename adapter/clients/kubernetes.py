@@ -269,6 +269,10 @@ class Kube:
         request = {"document": document, "content_type": "application/merge-patch+json"}
         return (await self._exchange("PATCH", path, **request))[1]
 
+    async def delete(self, path: str) -> None:
+        """Delete the object at `path`, which may go on to exist until its finalizers are gone."""
+        await self._exchange("DELETE", path)
+
     async def stream(
         self,
         path: str,
@@ -404,14 +408,21 @@ class Kube:
         body = await transport.read_beginning(response, _MAX_ERROR)
         message = redacted(body.decode("utf-8", "replace"), self._transport.secrets(response))
         message = message[:_MAX_QUOTED].strip()
-        with contextlib.suppress(orjson.JSONDecodeError, KeyError, TypeError):
-            message = str(orjson.loads(body)["message"])
+        message = status_message(body) or message
         text = f"{response.status}: {message or 'no reason given'}"
         retry_after = 0.0 if response.status in _RETRIABLE else None
         if (given := response.headers.get("Retry-After", "")).isdecimal():
             retry_after = float(given)
         kind = errors.Refused if response.status < 500 else errors.Broken
         raise kind(text, status=response.status, refusal=message, retry_after=retry_after)
+
+
+def status_message(body: bytes) -> str:
+    """Return the message of a metav1.Status; empty for another body."""
+    try:
+        return str(orjson.loads(body)["message"])
+    except (orjson.JSONDecodeError, KeyError, TypeError):
+        return ""
 
 
 def _transport(

@@ -75,10 +75,21 @@ def of_rules(ruleset: RuleSet, kinds: Kinds) -> Iterator[Right]:
         labels = [each.label for each in rule.config.resources.overrides]
         resources.update(rule.mapping.bind(kinds).associations(labels))
     yield from map(of_objects, sorted(resources - {NAMESPACES}, key=str))
+    yield from map(of_scale, kinds.scale_targets)
     if any(rule.config.workloads for rule in ruleset.rules):
         for resource in WORKLOADS:
             consequence = f"metrics of {resource} cannot be computed from their pods"
             yield replace(of_objects(resource), consequence=consequence)
+
+
+def of_scale(resource: GroupResource) -> Right:
+    """Return the right to read the selector of the pods of a scale target."""
+    return Right(
+        group=resource.group,
+        resource=f"{resource.resource}/scale",
+        verbs=("get",),
+        consequence=f"the pods of {resource} are not known, and HPAs on them are not watched",
+    )
 
 
 def of_objects(resource: GroupResource) -> Right:

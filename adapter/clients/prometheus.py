@@ -291,6 +291,14 @@ class Prometheus:
         with contextlib.suppress(errors.BackendError), self._breaker.request():
             await self.replicas.count(self._started)
 
+    async def started(self) -> float:
+        """Return when the process was started, in Unix seconds. Raises BackendError."""
+        start = await self._started(self.replicas.session)
+        try:
+            return dt.datetime.fromisoformat(start).timestamp()
+        except ValueError as error:
+            raise errors.Broken(f"the start of {self._address} is no time: {start!r}") from error
+
     async def _started(self, session: aiohttp.ClientSession) -> str:
         """Return when the process that answers `session` was started.
 

@@ -11,14 +11,14 @@ from adapter.background import Condition, utc
 from adapter.clients import quirks
 from adapter.clients.quirks import Meaning
 from rules import teams
-from rules.document.sources import DEFAULT
+from rules.document.sources import DEFAULT, EMBEDDED
 from rules.findings import Finding, degraded, passes
 
 log = logging.getLogger(__name__)
 
 _CREDENTIALS = frozenset({401, 403, 407})
-_OF_FLAGS = frozenset({DEFAULT, teams.SOURCE})
-"""Sources that are the Prometheus of the flags."""
+_OF_FLAGS = frozenset({DEFAULT, EMBEDDED, teams.SOURCE})
+"""Sources that flags set."""
 _WHOLE_AFTER = 60.0
 """Seconds without a partial response after which responses count as whole: some queries need only
 what is left."""
@@ -31,6 +31,8 @@ def is_tenant_missing(error: errors.BackendError) -> bool:
 
 def setting(source: str, key: str) -> str:
     """Return where people set `key` of a Prometheus: in a flag, or in `sources` of a rules file."""
+    if source == EMBEDDED and key == "url":
+        return "--embedded-prometheus-url"
     return f"--prometheus-{key}" if source in _OF_FLAGS else f"sources.{source}.{key}"
 
 

@@ -152,7 +152,8 @@ async def _delegated(connection: PrometheusConnection, *, may_execute: bool) -> 
     if path is None and not connection.auth_in_cluster:
         return Credentials()
     try:
-        return await kubeconfig.credentials_of(path, may_execute=may_execute)
+        server = kubeconfig.ANY_SERVER
+        return (await kubeconfig.load(path, server=server, may_execute=may_execute))[1]
     except errors.BackendError as error:
         if path is not None:
             setting = _setting(connection, "auth_config")

@@ -75,19 +75,21 @@ class Index(Protocol):
         """Whether a new list would hold more than events can bring."""
 
 
-IndexT = TypeVar("IndexT", bound=Index)
+IndexT_co = TypeVar("IndexT_co", bound=Index, covariant=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WatchContent(Generic[IndexT]):
+class WatchContent(Generic[IndexT_co]):
     """What watch caches keep of each object."""
 
-    index: Callable[[], IndexT]
+    index: Callable[[], IndexT_co]
     parse: Callable[[Mapping[str, Any]], Any]
     """Reduces the document of an object."""
     metadata_only: bool
     labels: str = ""
     """Selector of the objects by their labels; empty for all."""
+    fields: str = ""
+    """Selector of the objects by fields; empty for all."""
     namespace: str = ""
     """Namespace of the objects; empty for all."""
     suffix: str = ""
@@ -96,13 +98,13 @@ class WatchContent(Generic[IndexT]):
     """What happens while a kind cannot be watched, for the log."""
 
 
-class WatchCaches(Generic[IndexT]):
+class WatchCaches(Generic[IndexT_co]):
     """Watch caches by kind. They fill only while `run` runs."""
 
     def __init__(
         self,
         api: Kube,
-        content: WatchContent[IndexT],
+        content: WatchContent[IndexT_co],
         *,
         metrics: telemetry.WatchCacheMetrics,
         max_objects: int | None = bounds.OBJECTS,
@@ -115,10 +117,10 @@ class WatchCaches(Generic[IndexT]):
         self.max_objects = max_objects
         self.clock = clock
         self.sleep = sleep
-        self._caches: dict[GroupResource, _WatchCache[IndexT]] = {}
+        self._caches: dict[GroupResource, _WatchCache[IndexT_co]] = {}
         self._tasks: asyncio.TaskGroup | None = None
 
-    def index(self, kind: Kind) -> IndexT | None:
+    def index(self, kind: Kind) -> IndexT_co | None:
         """Return the index of a kind, or None if the request must be sent to the API server.
 
         The first request for a kind starts its watch.
@@ -182,12 +184,12 @@ class _UnwatchableError(Exception):
         self.reason = reason
 
 
-class _WatchCache(Generic[IndexT]):
+class _WatchCache(Generic[IndexT_co]):
     """Watch cache of one kind, with the options of `caches`."""
 
     task: asyncio.Task[NoReturn]
 
-    def __init__(self, kind: Kind, caches: WatchCaches[IndexT]) -> None:
+    def __init__(self, kind: Kind, caches: WatchCaches[IndexT_co]) -> None:
         self.kind = kind
         self.api, self.max_objects = caches.api, caches.max_objects
         self.content, self.metrics = caches.content, caches.metrics
@@ -195,7 +197,7 @@ class _WatchCache(Generic[IndexT]):
         self.resource = f"{self.kind.group_resource}{self.content.suffix}"
         self._listed = self.content.index()
         """Index that the current list fills."""
-        self._objects: IndexT | None = None
+        self._objects: IndexT_co | None = None
         self._enter(WatchState.SYNCING)
         self._listed_at = self._responded = self.used = self.clock()
         """Times of the last list, of the last response of a watch, and of the last request."""
@@ -205,7 +207,7 @@ class _WatchCache(Generic[IndexT]):
         """Whether an object could not be read since the last list."""
 
     @property
-    def index(self) -> IndexT | None:
+    def index(self) -> IndexT_co | None:
         """Last good state; None unless a watch was accepted after a list."""
         return self._objects if self.state in (WatchState.WATCHED, WatchState.BROKEN) else None
 
@@ -250,7 +252,7 @@ class _WatchCache(Generic[IndexT]):
         events = watch.follow(
             self.api,
             collection.path(self.kind, self.content.namespace),
-            collection.params(self.kind, labels=self.content.labels),
+            collection.params(self.kind, labels=self.content.labels, fields=self.content.fields),
             extract=self.content.parse,
             begin=self._begin_list,
             metadata_only=self.content.metadata_only,

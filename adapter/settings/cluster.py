@@ -15,6 +15,8 @@ from adapter.settings.flag import (
     integer,
     repeated,
 )
+from rules.kinds import SCALE_TARGETS, GroupResource
+from rules.names import is_subdomain
 
 N = TypeVar("N", int, float)
 
@@ -27,6 +29,19 @@ def _or_default(flag_type: FlagType[N], default: N) -> FlagType[N]:
         return value if value > 0 else default
 
     return replace(flag_type, parse=parse)
+
+
+def _resources(text: str) -> tuple[GroupResource, ...]:
+    found = []
+    for each in filter(None, map(str.strip, text.split(","))):
+        resource, _, group = each.partition(".")
+        if not is_subdomain(each):
+            raise ValueError(f"{each!r} is not RESOURCE.GROUP, such as rollouts.argoproj.io")
+        found.append(GroupResource(group, resource))
+    return tuple(found)
+
+
+_RESOURCES = FlagType(name="strings", parse=_resources, repeatable=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +69,14 @@ class ClusterSettings(FlagGroup):
         "Time between two discoveries of the cluster's resource kinds; 0 means 10m. A request for "
         "an unknown kind also starts a discovery.",
         default="0s",
+    )
+    scale_targets: tuple[GroupResource, ...] = flag(
+        "scale-targets",
+        _RESOURCES,
+        "Comma-separated resources (RESOURCE.GROUP) whose scale selects their pods, for HPAs and "
+        "`workloads`, instead of the default ones. The adapter needs the right to get "
+        "RESOURCE/scale.",
+        default=", ".join(map(str, SCALE_TARGETS)),
     )
     qps: float = flag(
         "client-qps",

@@ -56,7 +56,6 @@ class NamespaceSettings(FlagGroup):
         "all-namespaces",
         SWITCH,
         "Read autoscalers of all namespaces, and of none if you may not list them.",
-        default="false",
         shorthand="A",
     )
 
@@ -93,10 +92,7 @@ class KubectlSettings(FlagGroup):
         "certificate-authority", FILE, "PEM file with the CA of the API server."
     )
     insecure: bool = flag(
-        "insecure-skip-tls-verify",
-        SWITCH,
-        "Do not verify the certificate of the API server.",
-        default="false",
+        "insecure-skip-tls-verify", SWITCH, "Do not verify the certificate of the API server."
     )
     tls_server_name: str = flag(
         "tls-server-name", STRING, "Host name in the certificate of the API server."

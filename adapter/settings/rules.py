@@ -62,7 +62,6 @@ class RulesSettings(FlagGroup):
         LABEL_SELECTOR,
         "Label selector of ConfigMaps, in any namespace, whose .yaml and .yml keys are rules files "
         "for their own namespace. Their queries are confined to it. Empty for none.",
-        default="",
     )
     team_label: str = flag(
         "team-rules-label",

@@ -16,6 +16,7 @@ from adapter.settings import command_line
 from adapter.settings.access import AuthenticationSettings, AuthorizationSettings
 from adapter.settings.cluster import ClusterSettings
 from adapter.settings.command_line import UsageError
+from adapter.settings.embedded import EmbeddedSettings
 from adapter.settings.fallback import FallbackSettings
 from adapter.settings.flag import STRING, SWITCH, Flag, FlagGroup
 from adapter.settings.limits import LimitSettings
@@ -89,6 +90,7 @@ class Settings:
     rules: RulesSettings
     relist: RelistSettings
     prometheus: PrometheusSettings
+    embedded: EmbeddedSettings
     values: ValuesSettings
     cluster: ClusterSettings
     fallback: FallbackSettings
@@ -119,6 +121,10 @@ def parse(argv: Iterable[str], *, commands: Collection[str] = ()) -> Settings:
     line = command_line.parse(argv, tuple(GROUPS.values()), ignored=IGNORED)
     groups: dict[str, Any] = dict(zip(GROUPS, line.groups, strict=True))
     settings = Settings(**groups, notices=())
+    given = {flag.name for flag in line.given}
+    if (url := settings.embedded.url) is not None and "prometheus-url" not in given:
+        prometheus = dataclasses.replace(settings.prometheus, url=url)
+        settings = dataclasses.replace(settings, prometheus=prometheus)
     problems = list(line.problems)
     problems += [
         Finding(
@@ -129,7 +135,7 @@ def parse(argv: Iterable[str], *, commands: Collection[str] = ()) -> Settings:
         if text in commands
     ]
     if settings.cluster.objects:
-        if all(flag.name != "bind-address" for flag in line.given):
+        if "bind-address" not in given:
             serving = dataclasses.replace(settings.serving, bind_address=_LOOPBACK)
             settings = dataclasses.replace(settings, serving=serving)
         if not _is_loopback(settings.serving.bind_address):

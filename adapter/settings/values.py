@@ -54,8 +54,8 @@ class ValuesSettings(FlagGroup):
         FlagType(name="duration", parse=_freshness),
         "Time for which the result of a query answers later requests; the timestamp of a value "
         "tells its age. `auto` means 1s, stretched to fifty times the duration of the query, at "
-        "most 5s. With 0, each request is queried, as in the original. A rule may set its own "
-        "`freshness`.",
+        "most 5s, and at most the scrape interval of the Prometheus in the pod. With 0, each "
+        "request is queried, as in the original. A rule may set its own `freshness`.",
         default="auto",
     )
     allow_partial_responses: bool = flag(

@@ -36,7 +36,7 @@ from rules.kinds import GroupResource, Kinds
 from rules.query import catalog as catalogs
 from rules.query import resource
 from rules.query.aggregate import ExternalValue, Value
-from rules.query.catalog import Catalog, Listing, Series
+from rules.query.catalog import Catalog, Listing, Series, Step
 from rules.query.plan import ExternalPlan, Plan
 from rules.query.resource import ResourceQueries, Usage, UsageByName
 from rules.ruleset import RuleSet
@@ -151,6 +151,10 @@ class Evaluation:
         self.failing = frozenset({"cpu", "memory"})
         """Queries of metrics.k8s.io that fail if `failure` is set."""
         self.waits = 0.0
+
+    def freshness(self, step: Step) -> float:
+        """Return what a real one returns for a rule that sets none."""
+        return 1.0
 
     async def values(
         self, plan: Plan, *, deadline: float | None = None, serve_partial: bool = False

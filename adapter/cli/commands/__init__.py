@@ -24,12 +24,21 @@ SUMMARIES = {
     "presets": "list the presets, print one, or detect which match the series in Prometheus",
     "explain": "print how the value of a metric, or the decision of an HPA, comes about",
     "replay": "print what an autoscaler would have done in the past with other settings",
+    "advise": "find the target by which an autoscaler keeps an objective, from its past",
+    "conformance": "show by a workload and its HPA that pods scale by metrics of accelerators",
     "console": "show autoscalers, metrics and the checks of doctor in the browser",
     "certs": "issue a CA, a serving certificate and their Secret",
     "completion": "print the completion of a shell: bash, zsh or fish",
     "version": "print the version, as --version does",
 }
 """Names of the commands, which are also the names of their modules."""
+_NEEDS_JINJA = "needs the package jinja2; run: pip install 'gpu-metrics-adapter[console]'"
+_MISSING = {
+    "adapter.cli.demo": "not part of this image; run it in a checkout of the repository",
+    "jinja2": _NEEDS_JINJA,
+    "markupsafe": _NEEDS_JINJA,
+}
+"""Module that not every installation has -> what a command that needs it prints."""
 
 
 def run(name: str, argv: Sequence[str]) -> int:
@@ -37,17 +46,12 @@ def run(name: str, argv: Sequence[str]) -> int:
     from adapter import settings
 
     try:
-        module = importlib.import_module(f"{__name__}.{name}")
+        code: int = importlib.import_module(f"{__name__}.{name}").main(argv)
     except ModuleNotFoundError as error:
-        if error.name != "adapter.cli.demo":
+        if error.name not in _MISSING:
             raise
-        print(
-            f"{name}: not part of this image; run it in a checkout of the repository",
-            file=sys.stderr,
-        )
+        print(f"{name}: {_MISSING[error.name]}", file=sys.stderr)
         return 1
-    try:
-        code: int = module.main(argv)
     except settings.HelpRequested as requested:
         print(requested)
         return 0

@@ -16,9 +16,7 @@ class _Options(FlagGroup):
 
     TITLE = "Flags"
 
-    strict: bool = flag(
-        "strict", SWITCH, "Exit with 1 also if there are warnings; for CI.", default="false"
-    )
+    strict: bool = flag("strict", SWITCH, "Exit with 1 also if there are warnings; for CI.")
     output: str = output("github", note=", annotations of a workflow of GitHub Actions")
 
 

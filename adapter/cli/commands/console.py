@@ -13,8 +13,6 @@ from adapter.settings.flag import STRING, SWITCH, FlagGroup, flag, integer
 from adapter.settings.kubectl import KubectlSettings, NamespaceSettings
 from rules.findings import Finding
 
-NEEDS_JINJA = "needs the package jinja2; run: pip install 'gpu-metrics-adapter[console]'"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Console(FlagGroup):
@@ -28,7 +26,7 @@ class _Console(FlagGroup):
     prefix: str = flag(
         "path-prefix", STRING, "Path below which a proxy serves the console, such as `/console`."
     )
-    no_browser: bool = flag("no-browser", SWITCH, "Print the address only.", default="false")
+    no_browser: bool = flag("no-browser", SWITCH, "Print the address only.")
 
     def problems(self) -> Iterable[Finding]:
         """Yield what is wrong with the prefix."""
@@ -71,11 +69,6 @@ def main(argv: Sequence[str]) -> int:
             shutdown.run(_run(options, namespaces, cluster, prometheus))
     except errors.StartError as error:
         print(error, file=sys.stderr)
-        return 1
-    except ModuleNotFoundError as error:
-        if error.name not in {"jinja2", "markupsafe"}:
-            raise
-        print(f"console: {NEEDS_JINJA}", file=sys.stderr)
         return 1
     return 0
 

@@ -59,9 +59,8 @@ class Simulation(FlagGroup):
         SWITCH,
         "Scrape with honor_labels: series keep the labels `pod` and `namespace` instead of "
         "`exported_pod` and `exported_namespace`.",
-        default="false",
     )
-    verbose: bool = flag("verbose", SWITCH, "Log at debug level.", default="false")
+    verbose: bool = flag("verbose", SWITCH, "Log at debug level.")
 
 
 COMMAND = settings.CommandSpec(

@@ -19,13 +19,12 @@ class Options(FlagGroup):
     TITLE = "Flags"
 
     files: tuple[str, ...] = flag(
-        "file", repeated("file", str), "File to read, as without the flag.", default=""
+        "file", repeated("file", str), "File to read, as without the flag."
     )
     cluster: bool = flag(
         "cluster",
         SWITCH,
         "Read Deployments of prometheus-adapter, their ConfigMaps and all ScaledObjects.",
-        default="false",
     )
     output: str | None = flag("output", FILE, "Folder to write to. Without it, only the report.")
     format: Literal["values", "kustomize"] = flag(
@@ -44,7 +43,6 @@ class Options(FlagGroup):
         "compare",
         SWITCH,
         "Compare two running servers instead, for the HPAs in FILE, or all of the cluster.",
-        default="false",
     )
     original: str = flag(
         "original",

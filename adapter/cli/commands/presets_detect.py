@@ -4,23 +4,32 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from adapter import errors, settings
 from adapter.cli import output
 from adapter.clients import detection, sources
+from adapter.clients.kubernetes import Kube
+from adapter.clients.prometheus import Prometheus
+from adapter.settings.kubectl import KubectlSettings
 from rules import presets
 from rules.causes.explanation_text import wrapped
 from rules.exporters import detect
+from rules.findings import Finding, State
+
+_QPS = 50
+_TIMEOUT = 5.0
+"""Seconds for a request to the API server."""
 
 
-def run(prometheus: settings.PrometheusSettings, form: str) -> int:
+def run(prometheus: settings.PrometheusSettings, cluster: KubectlSettings, form: str) -> int:
     """Return 0 if a preset matches, 1 if none does or Prometheus cannot be queried."""
     for notice in prometheus.notices():
         print(notice, file=sys.stderr)
     try:
-        report = asyncio.run(_observe(prometheus))
+        report = asyncio.run(_observe(prometheus, cluster))
     except (errors.StartError, errors.BackendError) as error:
         print(f"Prometheus cannot be queried: {error}", file=sys.stderr)
         return 1
@@ -31,9 +40,29 @@ def run(prometheus: settings.PrometheusSettings, form: str) -> int:
     return 0 if report.presets else 1
 
 
-async def _observe(flags: settings.PrometheusSettings) -> detect.Detection:
+async def _observe(
+    flags: settings.PrometheusSettings, cluster: KubectlSettings
+) -> detect.Detection:
     async with sources.connect_prometheus(flags) as prometheus:
-        return await detection.report(prometheus, unknown=True)
+        report = await detection.report(prometheus, unknown=True)
+        findings = await _in_cluster(cluster, prometheus, report)
+    return replace(report, findings=(*report.findings, *findings))
+
+
+async def _in_cluster(
+    cluster: KubectlSettings, prometheus: Prometheus, report: detect.Detection
+) -> Sequence[Finding]:
+    """Return what is not scraped of the cluster that flags name; nothing without one."""
+    if not (cluster.kubeconfig or cluster.selects):
+        return ()
+    try:
+        kube = await Kube.connect(cluster, qps=_QPS, burst=_QPS, timeout=_TIMEOUT)
+        try:
+            return await detection.in_cluster(kube, prometheus, report)
+        finally:
+            await kube.close()
+    except errors.BackendError as error:
+        return [Finding(state=State.SKIPPED, fact=f"pods were not compared: {error}")]
 
 
 def _lines(report: detect.Detection) -> Iterator[str]:

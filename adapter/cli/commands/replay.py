@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from adapter import errors, settings
 from adapter.cli.commands import doctor, without_log
-from adapter.cli.commands.console import NEEDS_JINJA
 from adapter.files import read_file
 from adapter.settings.flag import (
     FILE,
@@ -24,9 +32,15 @@ from adapter.settings.flag import (
 )
 from adapter.settings.kubectl import KubectlSettings, namespace
 from adapter.settings.output import output
+from rules.document.ahead import Ahead
+from rules.document.ahead import parse as parse_ahead
 from rules.errors import UnreadableError
 from rules.findings import Finding
 from rules.quoting import escaped
+
+if TYPE_CHECKING:
+    from adapter.cli.doctor.client import ApiClient
+    from adapter.clients.prometheus import Prometheus
 
 
 def _number(text: str) -> int | None:
@@ -35,6 +49,34 @@ def _number(text: str) -> int | None:
     if not text.isdecimal():
         raise ValueError("must be a number of replicas")
     return int(text)
+
+
+def startup() -> float | None:
+    """Declare the flag for the time that new pods need."""
+    return flag(
+        "startup",
+        FlagType(name="duration", parse=lambda text: duration().parse(text) if text else None),
+        "Time until a new pod has a value; measured from the past if that is possible.",
+    )
+
+
+def sync_period() -> float:
+    """Declare the flag for the period of the controller."""
+    return flag(
+        "sync-period",
+        duration(positive=True),
+        "`--horizontal-pod-autoscaler-sync-period` of the controller.",
+        default="15s",
+    )
+
+
+def too_many(since: float, step: float) -> Iterator[Finding]:
+    """Yield a problem if a period has too many syncs."""
+    if since / step > _MAX_SYNCS:
+        yield Finding(
+            subject="--sync-period",
+            fact=f"too short for --since: more than {_MAX_SYNCS} syncs",
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,26 +105,19 @@ class _Replay(FlagGroup):
     maximum: int | None = flag(
         "max-replicas", FlagType(name="int", parse=_number), "Another maxReplicas."
     )
-    startup: float | None = flag(
-        "startup",
-        FlagType(name="duration", parse=lambda text: duration().parse(text) if text else None),
-        "Time until a new pod has a value; measured from the past if that is possible.",
+    startup: float | None = startup()
+    ahead: Ahead | None = flag(
+        "ahead",
+        FlagType(name="season:horizon", parse=parse_ahead),
+        "Replay a forecast too, as by `ahead` in a rule, such as `7d:4m`; without a horizon, that "
+        "of --startup. It needs a season and half a week more of the past: `--since=28d`.",
     )
-    step: float = flag(
-        "sync-period",
-        duration(positive=True),
-        "`--horizontal-pod-autoscaler-sync-period` of the controller.",
-        default="15s",
-    )
+    step: float = sync_period()
     output: str = output("html", note=", a page that needs no other file")
 
     def problems(self) -> Iterable[Finding]:
         """Yield a problem if the period has too many syncs."""
-        if self.since / self.step > _MAX_SYNCS:
-            yield Finding(
-                subject="--sync-period",
-                fact=f"too short for --since: more than {_MAX_SYNCS} syncs",
-            )
+        yield from too_many(self.since, self.step)
 
 
 _MAX_SYNCS = 200_000
@@ -104,6 +139,7 @@ from outside the cluster, `kubectl port-forward` makes it reachable.
 Examples:
   gpu-metrics-adapter replay hpa default/bert --target=30,40,50 --since=2d
   gpu-metrics-adapter replay hpa default/bert --behavior=slow.yaml -o html >replay.html
+  gpu-metrics-adapter replay hpa default/bert --ahead=7d:4m --since=28d
 
 Exit code: 0; 1 if the past cannot be replayed, and the last line says why; 2 for an invalid command
 line.""",
@@ -115,28 +151,38 @@ line.""",
 
 def main(argv: Sequence[str]) -> int:
     """Return 0, or 1 if the past cannot be replayed. Raises UsageError and HelpRequested."""
-    line, prometheus = doctor.parse(COMMAND, argv)
+    return of_past(COMMAND, argv, _run)
+
+
+Run = Callable[
+    [Any, KubectlSettings, settings.PrometheusSettings, Sequence[str]], Coroutine[Any, Any, int]
+]
+"""Takes the flags of a command, those of the connections, and the parts of the HPA's name."""
+
+
+def of_past(command: settings.CommandSpec, argv: Sequence[str], run: Run) -> int:
+    """Run a command on the past of an HPA, and return its exit code: 1 if it cannot be read.
+
+    Raises UsageError and HelpRequested.
+    """
+    line, prometheus = doctor.parse(command, argv)
     options, cluster, _ = line.groups
     what, target = line.positional
     parts = target.split("/")
     if options.namespace and len(parts) == 1:
         parts = [options.namespace, *parts]
     if what != "hpa" or not all(parts) or len(parts) > 2:
-        raise COMMAND.error(f"{what} {target}", "expected hpa NAMESPACE/NAME")
+        raise command.error(f"{what} {target}", "expected hpa NAMESPACE/NAME")
     if prometheus is None:
-        raise COMMAND.error("--prometheus-url", "is missing, and so is $PROMETHEUS_URL")
+        raise command.error("--prometheus-url", "is missing, and so is $PROMETHEUS_URL")
     import asyncio
 
     try:
         with without_log():
-            return asyncio.run(_run(options, cluster, prometheus, parts))
+            return asyncio.run(run(options, cluster, prometheus, parts))
     except (UnreadableError, errors.StartError) as error:
-        print(escaped(f"cannot replay: {' '.join(str(error).split())}"), file=sys.stderr)
-        return 1
-    except ModuleNotFoundError as error:
-        if error.name not in {"jinja2", "markupsafe"}:
-            raise
-        print(f"replay: {NEEDS_JINJA}", file=sys.stderr)
+        text = " ".join(str(error).split())
+        print(escaped(f"cannot {command.name}: {text}"), file=sys.stderr)
         return 1
 
 
@@ -157,7 +203,21 @@ def _behavior(path: Path) -> Mapping[str, Any]:
     return document
 
 
-def _progress(part: float) -> None:
+@contextlib.asynccontextmanager
+async def connected(
+    cluster: KubectlSettings, connection: settings.PrometheusSettings, parts: Sequence[str]
+) -> AsyncIterator[tuple[ApiClient, Prometheus, tuple[str, str]]]:
+    """Yield clients of the API server and of Prometheus, and namespace and name of the HPA."""
+    from adapter.cli.doctor import client
+    from adapter.clients import sources
+
+    *within, name = parts
+    names = "".join(within) or client.default_namespace(cluster), name
+    async with client.connected(cluster) as api, sources.connect_prometheus(connection) as found:
+        yield api, found, names
+
+
+def progress(part: float) -> None:
     """Show how much has been read, on a terminal."""
     if sys.stderr.isatty():
         end = "\r" if part < 1 else "\r\033[K"
@@ -171,9 +231,7 @@ async def _run(
     parts: Sequence[str],
 ) -> int:
     from adapter.cli.doctor import replay
-    from adapter.cli.doctor.client import connected, default_namespace
     from adapter.cli.output import write
-    from adapter.clients import sources
     from rules.hpa import replay_report
 
     wanted = replay.ReplayOptions(
@@ -184,12 +242,11 @@ async def _run(
         minimum=options.minimum,
         maximum=options.maximum,
         startup=options.startup,
+        ahead=options.ahead,
         step=options.step,
     )
-    *within, name = parts
-    names = "".join(within) or default_namespace(cluster), name
-    async with connected(cluster) as client, sources.connect_prometheus(connection) as found:
-        replayed = await replay.run(client, found, *names, wanted, _progress)
+    async with connected(cluster, connection, parts) as (client, found, names):
+        replayed = await replay.run(client, found, *names, wanted, progress)
     if options.output in {"json", "yaml"}:
         write(replay_report.document(replayed), options.output)
     elif options.output == "html":

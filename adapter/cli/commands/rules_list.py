@@ -50,11 +50,8 @@ def run(
         return 0
     for note in notes:
         print(escaped(note))
-    table = [{name: name.upper() for name in _COLUMNS}, *rows]
-    widths = [max(len(row[name]) for row in table) for name in _COLUMNS[:-1]]
-    for row in table:
-        cells = [f"{row[name]:<{width}}" for name, width in zip(_COLUMNS, widths, strict=False)]
-        print(escaped("  ".join((*cells, row[_COLUMNS[-1]]))))
+    heads = [name.upper() for name in _COLUMNS]
+    print(*output.table([heads, *([row[name] for name in _COLUMNS] for row in rows)]), sep="\n")
     return 0
 
 

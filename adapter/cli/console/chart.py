@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import bisect
+import functools
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from adapter.cli.console.autoscalers import ReplicaSample
+from rules.hpa.advice import KEPT
+from rules.hpa.advice_report import Advice
 from rules.hpa.autoscaler import Autoscaler, MetricSpec
+from rules.hpa.replay import Result
 from rules.hpa.replay_report import Replay
 
 Points = Sequence[tuple[float, float | None]]
@@ -36,9 +40,11 @@ class Chart:
     rows: tuple[tuple[float, str], ...]
     """Height and text of each horizontal line."""
     columns: tuple[tuple[float, str], ...]
-    """Position and text of each time."""
+    """Position and text of each time, or other value of the horizontal axis."""
     marks: tuple[tuple[float, float, str], ...]
-    """Position and width of parts of the time, and the values there."""
+    """Position and width of parts of that axis, and the values there."""
+    axis: str
+    """What the horizontal axis shows."""
     summary: str
     """What a reader who does not see the chart should know."""
 
@@ -73,11 +79,47 @@ def of_replay(replayed: Replay) -> list[Chart]:
         ends = [(times[0], metric.value / unit), (times[-1], metric.value / unit)]
         lines = {"target": ends, "value": _thinned(times, values)}
         found.append(draw(f"{metric}, as it was", lines))
-    was, *others = replayed.results
+    found += _replicas(times, replayed.results)
+    return [each for each in found if each is not None]
+
+
+def of_advice(advised: Advice) -> list[Chart]:
+    """Return the curve of each metric that has a target, and the replicas of each variant.
+
+    A curve is the share of the windows that kept the objective, by the load of a pod.
+    """
+    found = []
+    for each in sorted(advised.curves, key=lambda curve: curve is not advised.chosen):
+        if each.reached:
+            begins = (each.low, *(step.until for step in each.steps))
+            shares = [100 * step.value for step in (*each.steps, each.steps[-1])]
+            needed = 100 * KEPT
+            lines: dict[str, Points] = {
+                "needed, in %": [(each.low, needed), (each.high, needed)],
+                "kept, in %": list(zip(begins, shares, strict=True)),
+            }
+            title = f"{advised.objective}, by {each.metric.name}"
+            found.append(
+                draw(
+                    title,
+                    lines,
+                    steps=True,
+                    text=each.readable,
+                    axis=f"The horizontal axis is {each.metric.name} of each pod",
+                )
+            )
+    found += _replicas(
+        [each.time for each in advised.history], [each.result for each in advised.variants]
+    )
+    return [each for each in found if each is not None]
+
+
+def _replicas(times: Sequence[float], results: Sequence[Result]) -> Iterator[Chart | None]:
+    """Yield a chart of the replicas of each variant beside those that there were."""
+    was, *others = results
     for other in others:
         replicas = {each.title: _thinned(times, each.replicas) for each in (was, other)}
-        found.append(draw(f"Replicas: {other.title}", replicas, steps=True))
-    return [each for each in found if each is not None]
+        yield draw(f"Replicas: {other.title}", replicas, steps=True)
 
 
 def _unit(metric: MetricSpec) -> float:
@@ -85,10 +127,18 @@ def _unit(metric: MetricSpec) -> float:
     return 1.0 if metric.target == "Utilization" else 1000.0
 
 
-def draw(title: str, series: Mapping[str, Points], *, steps: bool = False) -> Chart | None:
+def draw(
+    title: str,
+    series: Mapping[str, Points],
+    *,
+    steps: bool = False,
+    text: Callable[[float], str] | None = None,
+    axis: str = "Times are UTC",
+) -> Chart | None:
     """Return a chart of two series, given by their labels; None if there is nothing to draw.
 
-    With `steps`, a value holds until the next one.
+    With `steps`, a value holds until the next one. `text` returns a value of the horizontal axis
+    as text; None for times.
     """
     values = [value for points in series.values() for _, value in points if value is not None]
     times = [time for points in series.values() for time, _ in points]
@@ -106,8 +156,7 @@ def draw(title: str, series: Mapping[str, Points], *, steps: bool = False) -> Ch
 
     levels = [low + index * step for index in range(round((high - low) / step) + 1)]
     times = [begin + index * (end - begin) / _TICKS for index in range(_TICKS + 1)]
-    clock = "%H:%M" if end - begin > 300 else "%H:%M:%S"
-    clock = "%a %H:%M" if end - begin > _DAY else clock
+    shown = text or functools.partial(_clock, span=end - begin)
     width = round((WIDTH - _LEFT - _RIGHT) / _MARKS, 1)
     return Chart(
         title=title,
@@ -123,16 +172,23 @@ def draw(title: str, series: Mapping[str, Points], *, steps: bool = False) -> Ch
             for (label, points), style in zip(series.items(), _STYLES, strict=False)
         ),
         rows=tuple((y(level), f"{level:.6g}") for level in levels),
-        columns=tuple(
-            (x(time), datetime.fromtimestamp(time, UTC).strftime(clock)) for time in times
-        ),
+        columns=tuple((x(time), shown(time)) for time in times),
         marks=tuple(
-            (x(begin + (end - begin) * index / _MARKS), width, _values_at(series, time, clock))
+            (x(begin + (end - begin) * index / _MARKS), width, _values_at(series, time, shown))
             for index in range(_MARKS)
             for time in [begin + (end - begin) * (index + 0.5) / _MARKS]
         ),
-        summary=". ".join(_described(*each) for each in series.items()),
+        axis=axis,
+        summary=". ".join(
+            _described(*each, last="at the end" if text else "now") for each in series.items()
+        ),
     )
+
+
+def _clock(time: float, span: float) -> str:
+    """Return a time on an axis that has `span` seconds."""
+    form = "%a %H:%M" if span > _DAY else "%H:%M" if span > 300 else "%H:%M:%S"
+    return datetime.fromtimestamp(time, UTC).strftime(form)
 
 
 def _step(span: float) -> float:
@@ -159,9 +215,9 @@ def _parts(points: Points, *, steps: bool) -> Iterator[list[tuple[float, float]]
         yield part
 
 
-def _values_at(series: Mapping[str, Points], time: float, clock: str) -> str:
+def _values_at(series: Mapping[str, Points], time: float, shown: Callable[[float], str]) -> str:
     """Return the last values until a time, as text."""
-    texts = [datetime.fromtimestamp(time, UTC).strftime(clock)]
+    texts = [shown(time)]
     for label, points in series.items():
         at = bisect.bisect_right(points, time, key=lambda each: each[0])
         value = points[at - 1][1] if at else None
@@ -169,13 +225,13 @@ def _values_at(series: Mapping[str, Points], time: float, clock: str) -> str:
     return ", ".join(texts)
 
 
-def _described(label: str, points: Points) -> str:
+def _described(label: str, points: Points, last: str) -> str:
     values = [value for _, value in points if value is not None]
     if not values:
         return f"{label}: no value"
     if min(values) == max(values):
         return f"{label}: {values[-1]:.6g}"
-    return f"{label}: {min(values):.6g} to {max(values):.6g}, now {values[-1]:.6g}"
+    return f"{label}: {min(values):.6g} to {max(values):.6g}, {last} {values[-1]:.6g}"
 
 
 def _thinned(times: Sequence[float], values: Sequence[float | None]) -> Points:

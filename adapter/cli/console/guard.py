@@ -11,7 +11,6 @@ import hashlib
 import hmac
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
-from types import MappingProxyType
 
 import yarl
 from aiohttp import web
@@ -24,18 +23,16 @@ _OWN = frozenset({"same-origin", "none"})
 _PARAMETER = "token"
 _BEARER = "Bearer "
 
-HEADERS: Mapping[str, str] = MappingProxyType(
-    {
-        "Cache-Control": "no-store",
-        "Content-Security-Policy": "default-src 'self'; base-uri 'none'; form-action 'self'; "
-        "frame-ancestors 'none'",
-        "Cross-Origin-Opener-Policy": "same-origin",
-        "Cross-Origin-Resource-Policy": "same-origin",
-        "Referrer-Policy": "no-referrer",
-        "X-Content-Type-Options": "nosniff",
-        "X-Frame-Options": "DENY",
-    }
-)
+HEADERS: Mapping[str, str] = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": "default-src 'self'; base-uri 'none'; form-action 'self'; "
+    "frame-ancestors 'none'",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
 """Headers of each response."""
 
 _FOREIGN = (

@@ -6,7 +6,6 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from types import MappingProxyType
 from typing import Any
 
 from adapter.cli.console.autoscalers import ReplicaSample
@@ -14,9 +13,7 @@ from adapter.cli.doctor import history
 from adapter.clients.prometheus_result import RangeResult
 from rules.hpa.autoscaler import Autoscaler
 
-RANGES: Mapping[str, float] = MappingProxyType(
-    {"15m": 900.0, "1h": 3600.0, "6h": 21_600.0, "1d": 86_400.0, "7d": 604_800.0}
-)
+RANGES = {"15m": 900.0, "1h": 3600.0, "6h": 21_600.0, "1d": 86_400.0, "7d": 604_800.0}
 """Time range that a page offers -> its seconds."""
 RANGE = "6h"
 """The range of a page without another one."""

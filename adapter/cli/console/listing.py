@@ -7,7 +7,6 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
 from urllib.parse import urlencode
 
@@ -19,14 +18,12 @@ from rules.quoting import counted
 SIZE = 100
 """Rows of one page."""
 
-_SORTS: Mapping[str, Callable[[Row], Any]] = MappingProxyType(
-    {
-        "state": lambda row: row.order,
-        "name": lambda row: (row.namespace, row.name),
-        "value": lambda row: (-row.ratio, *row.order),
-        "replicas": lambda row: (-(row.wanted or 0), *row.order),
-    }
-)
+_SORTS: Mapping[str, Callable[[Row], Any]] = {
+    "state": lambda row: row.order,
+    "name": lambda row: (row.namespace, row.name),
+    "value": lambda row: (-row.ratio, *row.order),
+    "replicas": lambda row: (-(row.wanted or 0), *row.order),
+}
 """Name of an order -> its key: errors first, by name, highest value by target, most replicas."""
 
 
@@ -40,6 +37,11 @@ class RowQuery:
     sort: str = ""
     page: str = ""
     """Empty for all rows."""
+
+    @property
+    def words(self) -> list[str]:
+        """Words of the search, in lower case."""
+        return self.search.lower().split()
 
     def link(self, **changes: str) -> str:
         """Return the query string with these changes; another list begins with its first page."""
@@ -69,9 +71,10 @@ def page(every: Sequence[Row], query: RowQuery) -> RowPage:
     labels = [label(each) for each in STATES]
     sort = choice("sort", query.sort or "state", tuple(_SORTS))
     state = query.state and choice("state", query.state, labels)
-    words = query.search.lower().split()
     found = [
-        each for each in every if query.namespace in {"", each.namespace} and each.matches(words)
+        each
+        for each in every
+        if query.namespace in {"", each.namespace} and each.matches(query.words)
     ]
     counts = Counter(each.label for each in found)
     rows = sorted((each for each in found if state in {"", each.label}), key=_SORTS[sort])

@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import json
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -14,15 +15,24 @@ import jinja2
 import markupsafe
 from aiohttp import web
 
-from adapter import errors
+from adapter import errors, yaml_encoding
 from adapter.cache import LRUCache
 from adapter.cli.console import autoscalers
 from adapter.cli.console.api_server import LOST
+from adapter.cli.console.chart import Chart
 from adapter.cli.console.guard import Handler, TokenGuard
-from adapter.cli.console.views import PageQuery, Show, View, Views, replay_variables
+from adapter.cli.console.views import (
+    PageQuery,
+    Show,
+    View,
+    Views,
+    advise_variables,
+    replay_variables,
+)
 from rules.causes import explanation_text
 from rules.errors import UnreadableError
-from rules.hpa import replay_report
+from rules.hpa import advice_report, replay_report
+from rules.hpa.advice_report import Advice
 from rules.hpa.replay_report import Replay
 from rules.quoting import escaped
 
@@ -34,6 +44,11 @@ _MAX_KEY = 400
 _PARAMETERS = tuple(
     each.name for each in dataclasses.fields(PageQuery) if each.name not in {"page", "visible"}
 )
+_NODE = ("name", "accelerators", "kubelet", "runtime")
+_POD = ("name", "node", "phase", "accelerators")
+_CONDITION = ("time", "type", "status", "reason", "message")
+_EVENT = ("time", "type", "reason", "object", "count", "message")
+"""Columns of the tables of the evidence."""
 _MAX_VIEWS = 50
 """Views that are kept for the time in which the API server does not respond."""
 
@@ -60,14 +75,38 @@ def application(
 
 def replay_file(replayed: Replay) -> str:
     """Return a replay as a page that needs no other file."""
+    variables = {**replay_report.document(replayed), **replay_variables(replayed)}
+    return _file("past_file.html", {**variables, "command": "replay", "body": "replay_body.html"})
+
+
+def advise_file(advised: Advice) -> str:
+    """Return advice as a page that needs no other file."""
+    variables = {**advice_report.document(advised), **advise_variables(advised)}
+    return _file("past_file.html", {**variables, "command": "advise", "body": "advise_body.html"})
+
+
+def evidence_file(title: str, evidence: Mapping[str, Any], charts: Sequence[Chart]) -> str:
+    """Return the evidence of `conformance` as a page that needs no other file."""
+    state = {"passed": "ok", "rehearsal": "warning"}.get(evidence["outcome"], "failure")
+    tables = [
+        ("Nodes with accelerators", evidence["nodes"], _NODE),
+        ("Pods while the load was high", evidence["pods"], _POD),
+        ("Conditions of the HPA", evidence["conditions"], _CONDITION),
+        ("Events", evidence["events"], _EVENT),
+    ]
+    manifests = "---\n".join(yaml_encoding.encode(each).decode() for each in evidence["manifests"])
+    variables = {"title": title, "state": state, "charts": charts, "tables": tables}
+    return _file("evidence_file.html", {**evidence, **variables, "yaml": manifests})
+
+
+def _file(template: str, variables: Mapping[str, Any]) -> str:
     style = (FOLDER / "static" / "console.css").read_text(encoding="utf-8")
     return (
         environment()
-        .get_template("replay_file.html")
+        .get_template(template)
         .render(
             style=markupsafe.Markup(style),  # noqa: S704 - it is ours, no text to escape
-            **replay_report.document(replayed),
-            **replay_variables(replayed),
+            **variables,
         )
     )
 

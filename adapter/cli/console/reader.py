@@ -33,13 +33,12 @@ from rules.exporters import detect
 from rules.findings import Finding, State
 from rules.hpa.autoscaler import Autoscaler
 from rules.hpa.reading import ApiRequest
-from rules.metrics_apis import CUSTOM, EXTERNAL
 
 Document = Mapping[str, Any]
 T = TypeVar("T")
 
 _TTL = {"decision": 10.0, "metrics": 15.0, "adapter": 15.0, "numbers": 15.0}
-_TTL |= {"replay": 900.0, "events": 5.0}
+_TTL |= {"replay": 900.0, "advise": 900.0, "events": 5.0}
 """Kind of answer -> seconds for which it is kept, and with it what it was requested for."""
 _OTHERS = 60.0
 """The same for explanations, which send a dozen queries, and for doctor and exporters."""
@@ -66,8 +65,6 @@ _NUMBERS = {
     ),
 }
 """What is shown of the adapter's own metrics, if Prometheus scrapes them, and its query."""
-EXTERNAL_RESOURCE = "external"
-"""What stands for the resource in the address of an external metric."""
 UsedRules = tuple[Sequence[str], Sequence[Mapping[str, str]]]
 """What was read, and a row for each rule."""
 _EVERY = NamespaceSettings()
@@ -199,23 +196,9 @@ class ClusterReader:
         return await self.cached("metrics", self._list_metrics)
 
     async def _list_metrics(self) -> list[Document]:
-        kinds: dict[str, dict[str, bool]] = {}
-        problems = []
-        for api, resource in ((CUSTOM, ""), (EXTERNAL, EXTERNAL_RESOURCE)):
-            try:
-                version = await self.client.version() if api is CUSTOM else ""
-                listed = await self._kube.get(api.path(version))
-            except (UnreadableError, errors.BackendError) as error:
-                problems.append(str(error))
-                continue
-            for each in listed.get("resources") or ():
-                kind, _, metric = each["name"].rpartition("/")
-                kinds.setdefault(metric, {})[kind or resource] = bool(each["namespaced"])
-        if not kinds:
-            raise UnreadableError(problems[0] if problems else "no metric is listed")
         return [
             {"metric": metric, "objects": sorted(found), "namespaced": found}
-            for metric, found in sorted(kinds.items())
+            for metric, found in sorted((await self.client.metrics()).items())
         ]
 
     async def pods(self) -> list[Document]:
@@ -325,12 +308,13 @@ class ClusterReader:
                 _EVENTS.format(hpa.namespace), {"fieldSelector": selector, "limit": "500"}
             )
         except errors.BackendError as error:
-            return [_event({"reason": "Unreadable", "message": str(error), "type": "Warning"})]
-        found = [_event(each) for each in listed.get("items") or ()]
+            return [event({"reason": "Unreadable", "message": str(error), "type": "Warning"})]
+        found = [event(each) for each in listed.get("items") or ()]
         return sorted(found, key=lambda each: str(each["time"]), reverse=True)[:_MAX_EVENTS]
 
 
-def _event(document: Document) -> Document:
+def event(document: Document) -> Document:
+    """Return what is shown of an Event."""
     series = document.get("series") or {}
     return {
         "time": document.get("lastTimestamp")

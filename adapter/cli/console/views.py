@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from adapter import yaml_encoding
+from adapter.cli import output
 from adapter.cli.console import autoscalers as seen
 from adapter.cli.console import chart, listing
 from adapter.cli.console import history as past
 from adapter.cli.console.listing import RowQuery
-from adapter.cli.console.reader import EXTERNAL_RESOURCE, ClusterReader
+from adapter.cli.console.reader import ClusterReader
 from adapter.cli.console.rows import STATES, label
-from adapter.cli.doctor import replay, report
+from adapter.cli.doctor import advise, replay, report
+from adapter.cli.doctor.client import EXTERNAL_RESOURCE
 from adapter.settings.flag import PERIOD
 from rules import quantity
 from rules.causes import explanation_text
+from rules.document.ahead import parse as parse_ahead
 from rules.errors import UnreadableError
 from rules.findings import State
-from rules.hpa import replay_report
+from rules.hpa import advice_report, replay_report
 from rules.hpa.proposal import Proposal
-from rules.quoting import counted, escaped
+from rules.quoting import counted
 
 Document = Mapping[str, Any]
 
@@ -39,15 +44,14 @@ class PageQuery(RowQuery):
     """Period to replay."""
     target: str = ""
     """Comma-separated targets to replay."""
+    ahead: str = ""
+    """SEASON:HORIZON of a forecast to replay."""
+    objective: str = ""
+    """METRIC < LIMIT, to advise on."""
     range: str = ""
     """Time range of charts."""
     visible: tuple[str, ...] = ()
     """Keys of the rows that are on the screen."""
-
-    @property
-    def words(self) -> list[str]:
-        """Words of the search, in lower case."""
-        return self.search.lower().split()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +83,7 @@ class Views:
             "autoscalers": self.autoscalers,
             "autoscalers/{namespace}/{name:[^/]+?}": self.autoscaler,
             "autoscalers/{namespace}/{name:[^/]+}/replay": self.replay,
+            "autoscalers/{namespace}/{name:[^/]+}/advise": self.advise,
             "metrics": self.metrics,
             "metrics/{resource}/{metric:[^/]+?}": self.metric,
             "rules": self.rules,
@@ -103,7 +108,7 @@ class Views:
             template="autoscalers.html",
             document={"summary": found.summary, "matching": found.matching, "notes": notes}
             | {"items": documents},
-            lines=[found.summary, *notes, *_table(map(_cells, documents))],
+            lines=[found.summary, *notes, *output.table(map(_cells, documents))],
             more={"found": found, "shown": query},
         )
 
@@ -130,11 +135,13 @@ class Views:
         state = self.reader.state(explained)
         requests = explained.observed.requests
         queries = await self.reader.queries(requests)
+        document = explained.document()
+        seconds = [each["seconds"] for each in document["reaction"]["terms"]]
         return View(
             title=key,
             template="autoscaler.html",
             document={
-                **explained.document(),
+                **document,
                 "state": label(state),
                 "events": events,
                 "history": [each.document() for each in samples],
@@ -153,6 +160,7 @@ class Views:
             more={
                 "steps": list(explained.lines())[:-1],
                 "charts": chart.of_samples(hpa, samples),
+                "begins": [*itertools.accumulate(seconds, initial=0.0)],
                 "replays": self.reader.prometheus is not None,
                 "since": _DAY,
                 "range": within,
@@ -165,12 +173,13 @@ class Views:
     async def replay(self, query: PageQuery, namespace: str, name: str) -> View:
         """Return what an autoscaler would have done in the past with other targets."""
         prometheus = self.reader.needed_prometheus()
-        try:
-            since = PERIOD.parse(query.since or _DAY)
-        except ValueError as error:
-            raise UnreadableError(f"since={query.since}: {error}", status=400) from error
+        since = _period(query.since)
         targets = tuple(each.strip() for each in query.target.split(",") if each.strip())
-        wanted = replay.ReplayOptions(since=since, targets=targets)
+        try:
+            of_forecast = parse_ahead(query.ahead)
+        except ValueError as error:
+            raise UnreadableError(f"ahead={query.ahead}: {error}", status=400) from error
+        wanted = replay.ReplayOptions(since=since, targets=targets, ahead=of_forecast)
 
         async def load() -> View:
             found = await replay.run(self.reader.client, prometheus, namespace, name, wanted)
@@ -183,10 +192,29 @@ class Views:
                     **replay_variables(found),
                     "since": query.since or _DAY,
                     "target": ",".join(targets),
+                    "ahead": query.ahead,
                 },
             )
 
         return await self.reader.cached(f"replay {namespace}/{name} {wanted}", load)
+
+    async def advise(self, query: PageQuery, namespace: str, name: str) -> View:
+        """Return the target by which an autoscaler keeps an objective."""
+        prometheus = self.reader.needed_prometheus()
+        wanted = advise.AdviseOptions(objective=query.objective, since=_period(query.since))
+
+        async def load() -> View:
+            found = await advise.run(self.reader.client, prometheus, namespace, name, wanted)
+            more = advise_variables(found)
+            return View(
+                title=f"Advice for {namespace}/{name}",
+                template="advise.html",
+                document=advice_report.document(found),
+                lines=[*advice_report.lines(found), "", *more["yaml"].splitlines()],
+                more={**more, "since": query.since or _DAY, "given": query.objective},
+            )
+
+        return await self.reader.cached(f"advise {namespace}/{name} {wanted}", load)
 
     async def doctor(self, _query: PageQuery) -> View:
         """Return the findings of doctor."""
@@ -215,7 +243,7 @@ class Views:
             document={"summary": summary, "search": query.search, "items": items},
             lines=[
                 summary,
-                *_table((each["metric"], ", ".join(each["objects"])) for each in items),
+                *output.table((each["metric"], ", ".join(each["objects"])) for each in items),
             ],
         )
 
@@ -248,9 +276,10 @@ class Views:
     async def rules(self, query: PageQuery) -> View:
         """Return the rules in use that match the search: the rows of the command `rules`."""
         notes, every = await self.reader.rules()
-        words = query.search.lower().split()
         rows = [
-            row for row in every if all(word in " ".join(row.values()).lower() for word in words)
+            row
+            for row in every
+            if all(word in " ".join(row.values()).lower() for word in query.words)
         ]
         summary = counted(len(rows), "rule")
         relists = await self.reader.relists()
@@ -258,7 +287,7 @@ class Views:
             title="Rules",
             template="rules.html",
             document={"summary": summary, "notes": notes, "relists": relists, "items": rows},
-            lines=[summary, *relists, *notes, *_table(tuple(each.values()) for each in rows)],
+            lines=[summary, *relists, *notes, *output.table(tuple(each.values()) for each in rows)],
             more={"search": query.search},
         )
 
@@ -309,11 +338,40 @@ class Views:
         )
 
 
+def _period(text: str) -> float:
+    """Return the seconds of a period. Raises UnreadableError."""
+    try:
+        return PERIOD.parse(text or _DAY)
+    except ValueError as error:
+        raise UnreadableError(f"since={text}: {error}", status=400) from error
+
+
+def advise_variables(advised: advice_report.Advice) -> Document:
+    """Return what the page of advice shows beside the document."""
+    manifest = advised.manifest
+    return {
+        "yaml": yaml_encoding.encode(manifest).decode() if manifest else "",
+        "curve_columns": advice_report.CURVES,
+        "curve_rows": [
+            (each.metric.name, advice_report.curve_cells(each)) for each in advised.curves
+        ],
+        "columns": advice_report.COLUMNS,
+        "rows": [(title, cells) for title, *cells in advice_report.result_rows(advised)],
+        "charts": chart.of_advice(advised),
+    }
+
+
 def replay_variables(replayed: replay_report.Replay) -> Document:
     """Return what the page of a replay shows beside the document."""
     return {
         "columns": replay_report.COLUMNS,
         "rows": [(each.title, replay_report.cells(each)) for each in replayed.results],
+        "week": replay_report.WEEK,
+        "of_week": replay_report.OF_WEEK,
+        "week_columns": replay_report.WEEK_COLUMNS,
+        "week_rows": [
+            (begin, cells) for begin, *cells in map(replay_report.week_cells, replayed.weeks)
+        ],
         "charts": chart.of_replay(replayed),
     }
 
@@ -363,13 +421,3 @@ def _cells(row: Document) -> tuple[str, ...]:
         ),
         " ".join(row["sentence"].split()),
     )
-
-
-def _table(rows: Iterable[Sequence[str]]) -> list[str]:
-    """Return lines with aligned columns; control characters are escaped before the alignment."""
-    cells = [[escaped(cell) for cell in row] for row in rows]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    return [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in cells
-    ]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from adapter import errors
 from adapter.background import gather_or_cancel
@@ -18,16 +18,34 @@ from adapter.settings.kubectl import NamespaceSettings
 from rules import rbac
 from rules.errors import UnreadableError
 from rules.findings import Finding, failure, ok, skipped
-from rules.hpa import judgement, reading
-from rules.hpa.reading import ApiReply, ApiRequest
+from rules.hpa import judgement, reaction, reading
+from rules.hpa.reaction import Reaction
+from rules.hpa.reading import ApiReply, ApiRequest, Observation
 from rules.quoting import counted
 
 _PATH = "/apis/autoscaling/v2/{}horizontalpodautoscalers"
 _MAX_HPAS = 50
 _AT_ONCE = 10
 """Autoscalers that are checked at the same time."""
-_Checked = tuple[int | None, Sequence[Finding]]
-"""Number of metrics of an autoscaler, None if they were not requested; and findings."""
+_MAX_EXPLAINED = 10
+"""Metrics whose reaction is read; each takes a dozen queries."""
+_EXPLAIN_SECONDS = 4.0
+
+
+_Metric = tuple[str, str]
+"""Type and name."""
+
+
+class _Checked(NamedTuple):
+    """What was found of an autoscaler."""
+
+    number: int | None
+    """Of its metrics; None if they were not requested."""
+    findings: Sequence[Finding]
+    observed: Observation | None = None
+    """None if nothing was observed."""
+
+
 _SECONDS = 6.0
 """Seconds after which the other autoscalers are not checked."""
 
@@ -42,7 +60,9 @@ async def metrics(
     lists, unlisted = await _listed(installed, namespaces, default)
     hpas = [each for listed in lists for each in listed.get("items") or ()]
     found = await _of_hpas(installed.api, hpas)
-    findings = [*unlisted, *(finding for index in sorted(found) for finding in found[index][1])]
+    checked = [found[index] for index in sorted(found)]
+    findings = [*unlisted, *(finding for each in checked for finding in each.findings)]
+    findings += await _slow(installed.api, [each.observed for each in checked if each.observed])
     if len(found) < len(hpas):
         rest = f"{len(hpas) - len(found)} of {len(hpas)} were not checked within {_SECONDS:g} s"
         findings.append(skipped("autoscalers", rest, "`explain hpa NAMESPACE/NAME` checks one"))
@@ -56,7 +76,7 @@ def _summary(found: Sequence[_Checked], more: str) -> Finding:
     """Return how many autoscalers and metrics were checked, of those that were found."""
     numbers = [
         number
-        for number, findings in found
+        for number, findings, _ in found
         if number is not None and all(each.reason != rbac.REASON for each in findings)
     ]
     unread = len(found) - len(numbers)
@@ -137,13 +157,47 @@ async def _of_hpa(api: Kube, hpa: Mapping[str, Any], discovered: dict[str, ApiRe
         observed = await client.run(reading.observe(hpa, time.time), send)
     except UnreadableError as error:
         if error.status in rbac.STATUSES:
-            return None, [rbac.forbidden(subject, error.status, str(error))]
+            return _Checked(None, [rbac.forbidden(subject, error.status, str(error))])
         cure = error.cure or ("correct scaleTargetRef" if error.status else "see api-server")
-        return None, [failure(subject, " ".join(str(error).split()), cure=cure)]
+        return _Checked(None, [failure(subject, " ".join(str(error).split()), cure=cure)])
     if observed.blocked:
-        return 0, [failure(subject, observed.blocked, cure=judgement.UNBLOCK)]
+        return _Checked(0, [failure(subject, observed.blocked, cure=judgement.unblock(observed))])
     observed = await client.ApiClient(api).with_queries(observed)
     found = judgement.findings(observed, "see apiservices")
-    return len(observed.proposals), [
-        replace(each, subject=f"{subject}, metric {each.subject}") for each in found
-    ]
+    findings = [replace(each, subject=f"{subject}, metric {each.subject}") for each in found]
+    return _Checked(len(observed.proposals), findings, observed)
+
+
+async def _slow(api: Kube, observations: Sequence[Observation]) -> list[Finding]:
+    """Return which autoscalers react slowly, by their slowest metric.
+
+    A metric of several autoscalers is explained once, for the first of them.
+    """
+    explaining = client.ApiClient(api)
+    requests: dict[_Metric, ApiRequest] = {}
+    for each in observations:
+        for metric, request in _with_values(each):
+            requests.setdefault(metric, request)
+    found: dict[_Metric, Reaction] = {}
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_EXPLAIN_SECONDS):
+            for metric, request in [*requests.items()][:_MAX_EXPLAINED]:
+                with contextlib.suppress(UnreadableError):
+                    explained = reaction.of_explanation(await explaining.explanation(request))
+                    if explained is not None:
+                        found[metric] = explained
+    findings = []
+    for each in observations:
+        known = [(found[metric], metric) for metric, _ in _with_values(each) if metric in found]
+        if known:
+            slowest, (_, name) = max(known, key=lambda one: one[0].seconds)
+            subject = f"autoscaler {each.hpa.namespace}/{each.hpa.name}, metric {name}"
+            findings.append(reaction.slow(subject, slowest))
+    return [each for each in findings if each is not None]
+
+
+def _with_values(observed: Observation) -> Iterator[tuple[_Metric, ApiRequest]]:
+    """Yield type and name, and the request, of each metric that has a value and is explained."""
+    for proposed, request in zip(observed.proposals, observed.requests, strict=True):
+        if proposed.replicas is not None and request is not None and request.is_explained:
+            yield (proposed.metric.type, proposed.metric.name), request

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import time
 from collections.abc import Iterator, Sequence
@@ -10,7 +11,9 @@ from dataclasses import replace
 from adapter import errors
 from adapter.cli.doctor import installation
 from adapter.clients import detection, reachability
+from adapter.clients.kubernetes import Kube
 from adapter.clients.prometheus import Prometheus
+from rules import rbac
 from rules.document.sources import DEFAULT
 from rules.exporters import detect
 from rules.findings import Finding, State, failure, ok, skipped, warning
@@ -18,6 +21,8 @@ from rules.findings import Finding, State, failure, ok, skipped, warning
 _NAMES = f"group by (__name__) ({detection.SELECTOR})"
 _MAX_AGE = 90.0
 """Seconds; an HPA syncs every 15 s, and Prometheus' default scrape interval is 60 s."""
+_PODS_SECONDS = 4.0
+"""Seconds for the list of pods, less than the check as a whole has."""
 EMPTY = "empty"
 """Reason of the finding that Prometheus has no series at all."""
 _NO_PRESET = "no-gpu-series"
@@ -27,11 +32,16 @@ _LABELS = frozenset({"no-pods"})
 
 
 async def findings(
-    prometheus: Prometheus, presets: frozenset[str] = frozenset(), *, elsewhere: str = ""
+    prometheus: Prometheus,
+    presets: frozenset[str] = frozenset(),
+    *,
+    api: Kube | None = None,
+    elsewhere: str = "",
 ) -> Sequence[Finding]:
     """Return whether Prometheus answers, and if it does, what is wrong with its series.
 
-    `presets` are those in use, unless they are detected. With `elsewhere`, the URL is one for
+    `presets` are those in use, unless they are detected. The pods of `api` are compared with what
+    is scraped, if they may be listed. With `elsewhere`, the URL is one for
     the pods, which need not be reachable from here, and that is what to do then.
     """
     began = time.time()
@@ -47,11 +57,29 @@ async def findings(
         found.append(installation.clock("Prometheus", skew))
     found += await _replicas(prometheus)
     found.append(await _scrapes(prometheus))
-    found += _of_report(await detection.report(prometheus), presets)
+    report = await detection.report(prometheus)
+    found += _of_report(report, presets)
+    if api is not None:
+        found += await _pods(api, prometheus, report)
     if (state := prometheus.reachability.check()).state is State.WARNING:
         cure = "restore what does not answer; --allow-partial-responses serves what is left"
         found.append(warning("prometheus", state.fact, cure=cure))
     return found
+
+
+async def _pods(api: Kube, prometheus: Prometheus, report: detect.Detection) -> Sequence[Finding]:
+    """Return what is wrong with the scrapes of running pods; nothing if they may not be listed."""
+    try:
+        async with asyncio.timeout(_PODS_SECONDS):
+            found = await detection.in_cluster(api, prometheus, report)
+    except errors.BackendError as error:
+        refused = isinstance(error, errors.Refused) and error.status in rbac.STATUSES
+        return [] if refused else [skipped("pods", f"not compared with the targets: {error}")]
+    except TimeoutError:
+        fact = f"not compared with the targets within {_PODS_SECONDS:g} s"
+        cure = "`presets detect --kubeconfig=FILE` compares them, however many there are"
+        return [skipped("pods", fact, cure)]
+    return [replace(each, subject="pods") for each in found]
 
 
 async def _replicas(prometheus: Prometheus) -> Sequence[Finding]:

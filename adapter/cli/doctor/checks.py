@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
@@ -115,19 +116,27 @@ async def _deployed(
     except errors.BackendError:
         found = None
     if found is None:
-        return await _prometheus(told)
+        return await _prometheus(told, api=installed.api)
     sources_used = found.rules.sources
     automatic = not sources_used or settings.AUTO in sources_used
     presets = frozenset(each.name for each in sources_used if each.kind == "preset")
     presets = frozenset() if automatic else presets
     elsewhere = f"run {installed.command}; or {_FROM_HERE}"
-    return await _prometheus(told or found.prometheus, presets, elsewhere="" if told else elsewhere)
+    in_pods = found.embedded.url == found.prometheus.url
+    if in_pods and not told and os.environ.get("POD_NAMESPACE") != installed.namespace:
+        return [skipped("prometheus", "it listens in the adapter's pods only", elsewhere)]
+    # Pods that Prometheus does not scrape may be those that the one in the adapter's pods does.
+    api = installed.api if in_pods or found.embedded.url is None else None
+    return await _prometheus(
+        told or found.prometheus, presets, api=api, elsewhere="" if told else elsewhere
+    )
 
 
 async def _prometheus(
     flags: settings.PrometheusSettings | None,
     presets: frozenset[str] = frozenset(),
     *,
+    api: Kube | None = None,
     elsewhere: str = "",
 ) -> Sequence[Finding]:
     """Return the findings; `elsewhere` is as for `backend.findings`: the flags are of the pods."""
@@ -136,7 +145,7 @@ async def _prometheus(
     bounded = replace(flags, timeout=min(flags.timeout, _TIMEOUT))
     try:
         async with sources.connect_prometheus(bounded) as connected:
-            return await backend.findings(connected, presets, elsewhere=elsewhere)
+            return await backend.findings(connected, presets, api=api, elsewhere=elsewhere)
     except errors.StartError as error:
         if elsewhere:
             return [skipped("prometheus", f"not from here: {error}", elsewhere)]

@@ -17,9 +17,9 @@ from adapter.settings.kubectl import KubectlSettings
 from rules import metrics_apis, rbac
 from rules.causes import explanation_text, warning_header
 from rules.errors import UnreadableError
-from rules.hpa import judgement, reading
+from rules.hpa import judgement, reaction, reading
 from rules.hpa.reading import ApiReply, ApiRequest, Observation, Steps, T
-from rules.metrics_apis import CUSTOM
+from rules.metrics_apis import CUSTOM, EXTERNAL
 
 _QPS, _BURST, _TIMEOUT = 50.0, 100, 20.0
 _METRIC_TIMEOUT = 4.0
@@ -28,6 +28,8 @@ _MIN_TIMEOUT = 0.5
 """Seconds to wait for a metric after another one was not answered in time."""
 NO_ANSWER = f"no answer within {_METRIC_TIMEOUT:g} s"
 """Error of a metric that was not answered in time."""
+EXTERNAL_RESOURCE = "external"
+"""What stands for the kind of objects of an external metric."""
 
 
 async def run(steps: Steps[T], reply: Callable[[ApiRequest], Awaitable[ApiReply]]) -> T:
@@ -70,7 +72,7 @@ class ApiClient:
     """Client of one API server."""
 
     def __init__(self, kube: Kube) -> None:
-        self._kube = kube
+        self.kube = kube
 
     async def run(self, steps: Steps[T]) -> T:
         """Send the requests that `steps` yields, and return its result."""
@@ -102,18 +104,24 @@ class ApiClient:
     async def with_queries(self, observed: Observation, *, notes: bool = False) -> Observation:
         """Return `observed` with the queries of sums that only their queries can judge.
 
-        With `notes`, also with what is remarkable about metrics that have a selector or are 0.
+        With `notes`, also with what is remarkable about each value, and how old it may be.
         """
         proposals = list(observed.proposals)
         for index, (each, request) in enumerate(zip(proposals, observed.requests, strict=True)):
             if request is None or not request.is_explained:
                 continue
-            doubtful = bool(each.metric.selector) or not each.current
-            if (notes and doubtful and each.replicas is not None) or judgement.needs_query(each):
+            if (notes and each.replicas is not None) or judgement.needs_query(each):
                 with contextlib.suppress(UnreadableError):
-                    queries = (await self.explanation(request)).get("queries") or [{}]
+                    explained = await self.explanation(request)
+                    queries = explained.get("queries") or [{}]
                     query, found = str(queries[0].get("promql", "")), queries[0].get("notes")
-                    proposals[index] = replace(each, query=query, note="; ".join(found or ()))
+                    proposals[index] = replace(
+                        each,
+                        query=query,
+                        note="; ".join(found or ()),
+                        reaction=reaction.of_explanation(explained),
+                        ahead=(explained.get("ahead") or {}).get("sentence", ""),
+                    )
         return replace(observed, proposals=tuple(proposals))
 
     async def version(self) -> str:
@@ -122,6 +130,27 @@ class ApiClient:
             return await self.run(reading.version())
         except UnreadableError as error:
             raise UnreadableError(_problem(error.status, str(error), CUSTOM.name)) from error
+
+    async def metrics(self) -> dict[str, dict[str, bool]]:
+        """Return metric -> kind of objects -> whether it is namespaced, as the APIs list them.
+
+        The kind of an external metric is EXTERNAL_RESOURCE. Raises UnreadableError.
+        """
+        found: dict[str, dict[str, bool]] = {}
+        problems = []
+        for api, resource in ((CUSTOM, ""), (EXTERNAL, EXTERNAL_RESOURCE)):
+            try:
+                version = await self.version() if api is CUSTOM else ""
+                listed = await self.kube.get(api.path(version))
+            except (UnreadableError, errors.BackendError) as error:
+                problems.append(str(error))
+                continue
+            for each in listed.get("resources") or ():
+                kind, _, metric = each["name"].rpartition("/")
+                found.setdefault(metric, {})[kind or resource] = bool(each["namespaced"])
+        if not found:
+            raise UnreadableError(problems[0] if problems else "no metric is listed")
+        return found
 
     async def request(
         self, parts: Sequence[str], metric: str, *, selector: str = "", metric_selector: str = ""
@@ -148,7 +177,7 @@ class ApiClient:
         waits = request.is_explained and "explain" not in request.params
         try:
             async with asyncio.timeout(seconds if waits else None):
-                return await send(self._kube, request)
+                return await send(self.kube, request)
         except TimeoutError:
             return ApiReply(status=0, message=NO_ANSWER)
 

@@ -23,13 +23,19 @@ async def flags(installed: Installed) -> Settings | None:
     Also None if its command line is not that of this version, or needs a Secret. Raises
     BackendError.
     """
+    found = await template(installed)
+    return None if found is None else await _settings(installed, found["spec"]["containers"][0])
+
+
+async def template(installed: Installed) -> Mapping[str, Any] | None:
+    """Return the pod template of that Deployment; None if there is none. Raises BackendError."""
     selector = ((await installed.service_spec() or {}).get("selector") or {}).items()
     path = f"/apis/apps/v1/namespaces/{installed.namespace}/deployments"
     for each in (await installed.api.get(path, {"limit": "50"})).get("items") or ():
-        template = each["spec"]["template"]
-        labels = (template.get("metadata") or {}).get("labels") or {}
+        found: Mapping[str, Any] = each["spec"]["template"]
+        labels = (found.get("metadata") or {}).get("labels") or {}
         if selector and selector <= labels.items():
-            return await _settings(installed, template["spec"]["containers"][0])
+            return found
     return None
 
 

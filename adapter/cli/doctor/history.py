@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from adapter.cli.doctor.client import ApiClient
 from adapter.cli.doctor.past_metric import PastMetric
@@ -22,12 +23,15 @@ from rules.hpa.past_pods import NONE, PastPods, States
 from rules.hpa.reading import ApiRequest
 from rules.hpa.replay import MetricReading, Sync
 from rules.kinds import PODS, GroupResource
-from rules.query import entry_document
+from rules.query import delay, entry_document
 from rules.query.catalog import Entry, ExternalEntry
+from rules.selectors import selectors
 
 _STATUS = "kube_horizontalpodautoscaler_status_"
 CURRENT, DESIRED = f"{_STATUS}current_replicas", f"{_STATUS}desired_replicas"
 TARGET_METRIC = f"{_STATUS}target_metric"
+NOT_OF_RULES = ("Resource", "ContainerResource")
+"""Types of metrics that come from metrics.k8s.io, so that they have no past."""
 
 Progress = Callable[[float], None]
 """Is called with the part of the past that has been read, from 0 to 1."""
@@ -39,9 +43,13 @@ class Past:
 
     hpa: Autoscaler
     history: tuple[Sync, ...]
-    """From the first sync at which each metric had a value."""
+    """From the first sync at which a metric had a value."""
+    metrics: tuple[MetricSpec, ...]
+    """Those of the HPA, then the objective and the loads that there are."""
     totals: tuple[bool, ...]
     """Of each metric, whether it is the load of all pods together."""
+    delays: tuple[float, ...]
+    """Of each metric, the seconds after which its query shows a change in full."""
     queries: int
     replicas_known: bool
     """Whether the replicas are those that kube-state-metrics has; else the pods that there were."""
@@ -58,53 +66,92 @@ class Past:
 async def read(
     client: ApiClient,
     prometheus: Prometheus,
-    namespace: str,
-    name: str,
+    hpa: Autoscaler,
     *,
     now: float,
     since: float,
     step: float,
+    objective: Sequence[MetricSpec] = (),
+    loads: Sequence[MetricSpec] = (),
     progress: Progress = lambda _: None,
 ) -> Past:
     """Read the last `since` seconds of an HPA. Raises UnreadableError with what to do.
 
-    `now` is in Unix seconds.
+    `now` is in Unix seconds. `objective` has the ways to request one further metric, of which the
+    first with rules is read. `loads` are further metrics; those without rules are left out.
     """
-    hpa = await client.run(reading.hpa(namespace, name))
-    requests = await client.run(reading.requests(hpa))
+    scale = await client.run(reading.scale_of(hpa))
+    target = past_pods.of_scale(hpa.target, selectors.parse(scale.selector))
+    every = (*hpa.metrics, *objective, *loads)
+    found = await client.run(reading.requests(replace(hpa, metrics=every)))
+    requests = dict(zip(every, found, strict=True))
     metrics = [
-        PastMetric(hpa, metric, await _entry(client, metric, request))
-        for metric, request in zip(hpa.metrics, requests, strict=True)
+        PastMetric(hpa, metric, target, await _entry(client, metric, requests[metric]))
+        for metric in hpa.metrics
     ]
+    needed = len(metrics)
+    if objective:
+        first = await _first(client, hpa, target, objective, requests)
+        if first is None:
+            raise UnreadableError(
+                f"{objective[0].name} has no value for {hpa.target}, for its pods or as an "
+                f"external metric of {hpa.namespace}. Choose a metric of these"
+            )
+        metrics.append(first)
+        needed += 1
+    further = [await _first(client, hpa, target, [each], requests) for each in loads]
+    metrics += [each for each in further if each is not None]
     ranges = Ranges(prometheus, round(step * 1000))
     end = math.floor(now / step) * ranges.step
     begin = end - round(min(since, MAX_PERIOD) * 1000)
     earlier = math.ceil(max(each.memory for each in metrics) / step) * ranges.step
     pods = {
         each: await _pods_of(ranges, hpa, each, metrics, begin, end)
-        for each in {hpa.target: None, **{each.workload: None for each in metrics}}
+        for each in {target: None, **{each.workload: None for each in metrics}}
     }
     history: list[Sync] = []
     for times in ranges.chunks(begin - earlier, end):
-        history += await _syncs(ranges, hpa, metrics, pods, times)
+        history += await _syncs(ranges, hpa, target, metrics, pods, times)
         progress((times[-1] - begin + earlier) / (end - begin + earlier))
     history = [each for each in history if each.time >= begin / 1000]
-    return _past(hpa, metrics, pods[hpa.target], history, ranges)
+    return _past(hpa, metrics, needed, pods[target], history, ranges)
+
+
+async def _first(
+    client: ApiClient,
+    hpa: Autoscaler,
+    target: Reference,
+    choices: Sequence[MetricSpec],
+    requests: Mapping[MetricSpec, ApiRequest | UnreadableError],
+) -> PastMetric | None:
+    """Return the first of the metrics for which there are rules. Raises UnreadableError."""
+    for metric in choices:
+        request = requests[metric]
+        if not isinstance(request, UnreadableError):
+            explained = await client.explanation(request)
+            if explained.get("plan") is not None:
+                return PastMetric(hpa, metric, target, _planned(metric, explained))
+    return None
 
 
 def _past(
     hpa: Autoscaler,
     metrics: Sequence[PastMetric],
+    needed: int,
     pods: _Pods,
     history: Sequence[Sync],
     ranges: Ranges,
 ) -> Past:
-    """Return the history from its first value on. Raises UnreadableError if something lacks."""
-    for index, each in enumerate(metrics):
+    """Return the history from its first value on. Raises UnreadableError if something lacks.
+
+    The first `needed` metrics must have values.
+    """
+    for index, each in enumerate(metrics[:needed]):
         if all(sync.readings[index].milli is None for sync in history):
             raise UnreadableError(
                 f"Prometheus has no history of {each.metric.name} for this period. Look whether it "
-                f"has results of the query, or choose another --since: {each.query}"
+                "has results of the query, whose range must cover two scrapes, or choose another "
+                f"--since: {each.query}"
             )
     known = any(each.replicas is not None for each in history)
     if not known:
@@ -115,11 +162,15 @@ def _past(
             )
         history = [replace(each, replicas=each.present) for each in history]
     has_value = (any(each.milli is not None for each in sync.readings) for sync in history)
-    first = next(index for index, each in enumerate(has_value) if each)
+    first = next((index for index, each in enumerate(has_value) if each), None)
+    if first is None:
+        raise UnreadableError("Prometheus has no values in this period. Choose another --since")
     return Past(
         hpa=hpa,
         history=tuple(history[first:]),
+        metrics=tuple(each.metric for each in metrics),
         totals=tuple(each.total for each in metrics),
+        delays=tuple(delay.of_query(each.query).seconds for each in metrics),
         queries=ranges.queries,
         replicas_known=known,
         pods=pods.note,
@@ -135,7 +186,7 @@ async def _entry(
     """Return the rules of a metric and the names of their sources. Raises UnreadableError."""
     if isinstance(request, UnreadableError):
         raise request
-    if metric.type in {"Resource", "ContainerResource"}:
+    if metric.type in NOT_OF_RULES:
         raise UnreadableError(
             f"{metric} has no history here: it comes from metrics.k8s.io, not from a rule"
         )
@@ -146,6 +197,13 @@ async def _entry(
         )
     if explained["plan"] is None:
         raise UnreadableError(f"{metric} has no query: {explained['verdict']}")
+    return _planned(metric, explained)
+
+
+def _planned(
+    metric: MetricSpec, explained: Mapping[str, Any]
+) -> tuple[Entry | ExternalEntry, tuple[str, ...]]:
+    """Return the rules in an explanation and their sources. Raises UnreadableError."""
     described = metric.described
     resource = GroupResource(described.group, described.kind.lower()) if described else PODS
     try:
@@ -158,6 +216,7 @@ async def _entry(
 async def _syncs(
     ranges: Ranges,
     hpa: Autoscaler,
+    target: Reference,
     metrics: Sequence[PastMetric],
     pods: Mapping[Reference, _Pods],
     times: Sequence[int],
@@ -166,9 +225,9 @@ async def _syncs(
     past = {each: await of.at(ranges, times) for each, of in pods.items()}
     read = [await each.readings(ranges, times, past[each.workload]) for each in metrics]
     desired = f"max({of_status(hpa.namespace, hpa.name, DESIRED)})"
-    text = " or ".join(filter(None, [past_pods.replicas(hpa.namespace, hpa.target), desired]))
+    text = " or ".join(filter(None, [past_pods.replicas(hpa.namespace, target), desired]))
     replicas = {time: int(value) for _, time, value in await ranges.points(text, times)}
-    known = bool(pods[hpa.target].query)
+    known = bool(pods[target].query)
 
     def sync(time: int, now: PastPods, *readings: MetricReading) -> Sync:
         spec = replicas.get(time)
@@ -181,7 +240,7 @@ async def _syncs(
             ready=now.ready if known else spec or 0,
         )
 
-    return map(sync, times, past[hpa.target], *read)
+    return map(sync, times, past[target], *read)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,7 @@ from cryptography import x509
 from adapter import errors
 from adapter.background import gather_or_cancel
 from adapter.clients import own_rights
-from adapter.clients.kubernetes import Kube, Reply
+from adapter.clients.kubernetes import Kube, Reply, status_message
 from adapter.clients.rights import Account
 from certs.bundle import UNREADABLE
 from rules import rbac
@@ -253,7 +253,7 @@ async def _health(installed: Installed, pod: Mapping[str, Any]) -> Sequence[Find
     reply = await readyz(installed, pod)
     text = reply.body.decode(errors="replace")
     if reply.status in rbac.STATUSES:
-        message = orjson.loads(reply.body)["message"]
+        message = status_message(reply.body)
         return [rbac.forbidden(f"adapter {name}", reply.status, message)]
     if "[+]ping" not in text:
         return [skipped(f"adapter {name}", f"/readyz was not read: status {reply.status}")]

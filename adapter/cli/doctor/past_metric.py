@@ -14,7 +14,7 @@ from adapter.cli.doctor.ranges import Ranges
 from rules import quantity
 from rules.errors import AmbiguousSampleError, PlanError, UnreadableError
 from rules.hpa import proposal, replay
-from rules.hpa.autoscaler import Autoscaler, MetricSpec
+from rules.hpa.autoscaler import Autoscaler, MetricSpec, Reference
 from rules.hpa.past_pods import PastPods
 from rules.hpa.replay import MetricReading
 from rules.query import aggregate, plan, scope
@@ -45,15 +45,16 @@ class PastMetric:
         self,
         hpa: Autoscaler,
         metric: MetricSpec,
+        target: Reference,
         found: tuple[Entry | ExternalEntry, tuple[str, ...]],
     ) -> None:
         self.metric = metric
         self._entry, self.sources = found
         self._namespace, self._selector = hpa.namespace, selectors.parse(metric.selector)
         self._last = _Last()
-        described, entry = metric.described or hpa.target, self._entry
+        described, entry = metric.described or target, self._entry
         self.of_pods = isinstance(entry, Entry) and (metric.type == "Pods" or bool(entry.pods))
-        self.workload = described if self.of_pods else hpa.target
+        self.workload = described if self.of_pods else target
         of_namespace = described.kind == "Namespace" and not described.group
         self._name = hpa.namespace if of_namespace else described.name
         how = entry.workloads if isinstance(entry, Entry) and entry.pods else None
@@ -62,9 +63,7 @@ class PastMetric:
         self.query = ""
         self.min_age = entry.min_pod_age if isinstance(entry, Entry) and self.of_pods else None
         self.steps = entry.steps if isinstance(entry, Entry) else (entry.step,)
-        self._alone = any(
-            scope.sharing(step.source, step.binding).scope is Scope.ALONE for step in self.steps
-        )
+        self._alone = any(scope.sharing(step).scope is Scope.ALONE for step in self.steps)
 
     @property
     def memory(self) -> float:

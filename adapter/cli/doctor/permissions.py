@@ -12,8 +12,9 @@ from adapter.cli.doctor import deployment, installation
 from adapter.cli.doctor.installation import Installed
 from adapter.clients import own_rights, rights
 from adapter.clients.rights import Account, Right
+from adapter.settings import Settings
 from rules.findings import Finding, failure, ok
-from rules.kinds import NAMESPACES, NODES, PODS, GroupResource
+from rules.kinds import NAMESPACES, NODES, PODS, SCALE_TARGETS, GroupResource
 from rules.metrics_apis import CUSTOM, EXTERNAL, USAGE
 
 _CONTROLLER = Account(namespace="kube-system", name="horizontal-pod-autoscaler")
@@ -29,13 +30,18 @@ async def of_adapter(installed: Installed) -> Iterable[Finding]:
         apis.append(USAGE)
         kinds = sorted({*kinds, NODES})
     names = [name for api in apis for name in api.apiservices]
+    flags = await _flags(installed)
+    scale_targets = SCALE_TARGETS if flags is None else flags.cluster.scale_targets
     required = (
-        *map(own_rights.of_objects, kinds),
+        *(
+            own_rights.of_scale(each) if each in scale_targets else own_rights.of_objects(each)
+            for each in kinds
+        ),
         own_rights.TOKEN_REVIEWS,
         own_rights.AUTHENTICATION_CONFIG,
         own_rights.ACCESS_REVIEWS,
         *own_rights.of_apiservices(names, installed.own.keys() & CUSTOM.apiservices),
-        *await _of_secret(installed),
+        *_of_secret(installed, flags),
     )
     reviewed = None if installed.user == account.user else account
     missing = await _missing(installed, required, reviewed)
@@ -52,12 +58,16 @@ async def of_adapter(installed: Installed) -> Iterable[Finding]:
     ]
 
 
-async def _of_secret(installed: Installed) -> Iterable[Right]:
-    """Return the right to share the serving CA, unless the certificate is that of a flag."""
+async def _flags(installed: Installed) -> Settings | None:
+    """Return the flags of the adapter's Deployment; None if they are not known."""
     try:
-        flags = await deployment.flags(installed)
+        return await deployment.flags(installed)
     except errors.Refused:
-        flags = None
+        return None
+
+
+def _of_secret(installed: Installed, flags: Settings | None) -> Iterable[Right]:
+    """Return the right to share the serving CA, unless the certificate is that of a flag."""
     if flags is not None and flags.serving.tls_cert_file is not None:
         return ()
     return (own_rights.of_secret(installed.service, installed.namespace),)

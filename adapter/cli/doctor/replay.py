@@ -14,11 +14,14 @@ from adapter.cli.doctor.client import ApiClient
 from adapter.cli.doctor.history import Past, Progress
 from adapter.clients.prometheus import Prometheus
 from rules import quantity
-from rules.document.sources import DEFAULT
+from rules.document.ahead import Ahead
+from rules.document.sources import DEFAULT, EMBEDDED, FILLING
 from rules.errors import QuantityError, UnreadableError
-from rules.hpa import replay, replay_report
-from rules.hpa.autoscaler import Autoscaler, MetricSpec
+from rules.hpa import reading, replay, replay_ahead, replay_report
+from rules.hpa.autoscaler import SYNC, Autoscaler, MetricSpec
+from rules.hpa.replay_ahead import Week
 from rules.hpa.replay_report import Replay
+from rules.query.ahead import Forecast
 from rules.quoting import counted
 
 MAX_TARGETS = 8
@@ -40,7 +43,9 @@ class ReplayOptions:
     maximum: int | None = None
     startup: float | None = None
     """Seconds until a new pod has a value."""
-    step: float = replay.SYNC
+    ahead: Ahead | None = None
+    """A forecast, which makes one variant."""
+    step: float = SYNC
 
 
 async def run(
@@ -56,8 +61,7 @@ async def run(
     past = await history.read(
         client,
         prometheus,
-        namespace,
-        name,
+        await client.run(reading.hpa(namespace, name)),
         now=time.time(),
         since=wanted.since,
         step=wanted.step,
@@ -118,13 +122,29 @@ def _metric(hpa: Autoscaler, name: str) -> int:
 def _replay(
     past: Past, variants: Sequence[tuple[str, Autoscaler]], wanted: ReplayOptions
 ) -> Replay:
-    starting, note = _startup(past, wanted)
-    results = [
-        replay.simulate(
-            title, hpa, past.history, startup=starting, step=wanted.step, totals=past.totals
+    starting, note = startup(past, wanted.startup)
+    simulate = functools.partial(
+        replay.simulate,
+        history=past.history,
+        startup=starting,
+        step=wanted.step,
+        totals=past.totals,
+    )
+    results = [simulate(title, hpa) for title, hpa in variants]
+    weeks: tuple[Week, ...] = ()
+    more: tuple[str, ...] = ()
+    if wanted.ahead is not None:
+        horizon = wanted.ahead.horizon or starting
+        factors, made = replay_ahead.forecasts(
+            past.hpa,
+            past.history,
+            season=wanted.ahead.season,
+            horizon=horizon,
+            totals=past.totals,
         )
-        for title, hpa in variants
-    ]
+        results.append(simulate("ahead", past.hpa, factors=factors))
+        weeks = tuple(replay_ahead.weeks(past.history, wanted.step, made, results[0], results[-1]))
+        more = (_ahead_note(wanted.ahead.season, horizon, made),)
     was = replay.recorded(past.hpa, past.history, step=wanted.step, totals=past.totals)
     decided = list(replay.decisions(past.hpa, past.history))
     return Replay(
@@ -134,14 +154,23 @@ def _replay(
         results=(was, *results),
         decided=tuple(decided),
         fit=replay.fit(decided, past.history),
-        notes=tuple(_notes(past, note, was.saturated)),
+        weeks=weeks,
+        notes=(*notes(past, range(len(past.metrics)), note, was.saturated), *more),
     )
 
 
-def _startup(past: Past, wanted: ReplayOptions) -> tuple[float, str]:
+def _ahead_note(season: float, horizon: float, made: Sequence[Forecast]) -> str:
+    """Return what the row `ahead` is."""
+    return (
+        f"Row `ahead`: the present settings, with a forecast for {horizon:g} s later, from the "
+        f"load of {replay_report.duration(season)} before. At the end, {made[-1].sentence}"
+    )
+
+
+def startup(past: Past, given: float | None) -> tuple[float, str]:
     """Return the seconds until a new pod has a value, and where they are from."""
-    if wanted.startup is not None:
-        return wanted.startup, f"{wanted.startup:g} s, as given"
+    if given is not None:
+        return given, f"{given:g} s, as given"
     for index, metric in enumerate(past.hpa.metrics):
         if metric.type == "Pods" and past.replicas_known:
             measured = replay.startup(past.history, index)
@@ -164,8 +193,13 @@ def _model(metric: MetricSpec, *, total: bool) -> str:
     return f"{metric.name} times replicas was what it was, and is divided by the started pods"
 
 
-def _notes(past: Past, startup: str, saturated: float) -> Iterator[str]:
-    names = ", ".join(each.name for each in past.hpa.metrics)
+def notes(past: Past, positions: Sequence[int], startup: str, saturated: float) -> Iterator[str]:
+    """Yield where the past is from, the model, and what is not known.
+
+    `positions` are those of the metrics that decide. `startup` says when a new pod has a value, and
+    `saturated` for how many seconds the pods were.
+    """
+    names = ", ".join(past.metrics[each].name for each in positions)
     of = (
         "the replicas are those that kube-state-metrics recorded"
         if past.replicas_known
@@ -177,7 +211,12 @@ def _notes(past: Past, startup: str, saturated: float) -> Iterator[str]:
         f"range queries), and what the controller decides from them; {of}; {past.pods}"
     )
     for source in past.sources:
-        if source != DEFAULT:
+        if source in {EMBEDDED, FILLING}:
+            yield (
+                "Rules read the Prometheus in the adapter's pod, which keeps 30 minutes: "
+                "--prometheus-url must have the same series for longer"
+            )
+        elif source != DEFAULT:
             yield f"A rule queries the source {source}: --prometheus-url must be this Prometheus"
     if past.partial:
         yield f"Responses of Prometheus were partial, so values may lack samples: {past.partial}"
@@ -186,10 +225,7 @@ def _notes(past: Past, startup: str, saturated: float) -> Iterator[str]:
             "The history begins later than requested: before, Prometheus has no values, because of "
             "its retention, or because the series had another name or other labels"
         )
-    models = (
-        _model(metric, total=total)
-        for metric, total in zip(past.hpa.metrics, past.totals, strict=True)
-    )
+    models = (_model(past.metrics[each], total=past.totals[each]) for each in positions)
     yield (
         f"Model, in the time of the column `model`, while the replicas differ from those: "
         f"{'; '.join(dict.fromkeys(models))}"

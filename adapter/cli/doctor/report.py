@@ -77,10 +77,11 @@ def _printable(finding: Finding) -> Finding:
 
 def document(findings: Sequence[Finding]) -> dict[str, Any]:
     """Return the report as a document of JSON types."""
+    number = Counter(each.state for each in findings)
     return {
-        "failures": _count(findings, State.FAILURE),
-        "warnings": _count(findings, State.WARNING),
-        "skipped": _count(findings, State.SKIPPED),
+        "failures": number[State.FAILURE],
+        "warnings": number[State.WARNING],
+        "skipped": number[State.SKIPPED],
         "findings": output.documents(findings),
     }
 
@@ -119,7 +120,3 @@ def _distance(finding: Finding) -> int:
     """Return 0 for a finding about one autoscaler, 1 about several, 2 about anything else."""
     subject = finding.subject
     return 2 - subject.startswith(_AUTOSCALER) - subject.startswith(f"{_AUTOSCALER} ")
-
-
-def _count(findings: Iterable[Finding], state: State) -> int:
-    return sum(each.state is state for each in findings)

@@ -22,6 +22,7 @@ from adapter.server.apimachinery.negotiation import UNCHANGED
 from adapter.server.apimachinery.request_info import RequestInfo
 from adapter.server.apimachinery.responses import Answer
 from adapter.server.auth.in_flight import MaxInFlight
+from adapter.server.evaluation.forecasts import Forecasts
 from rules.causes import explanation, missing
 from rules.causes.evidence import Evidence
 from rules.causes.explanation import MAX_LABEL
@@ -91,13 +92,14 @@ async def _explain(
     query: Plan | ExternalPlan | None = None
     evidence: tuple[Evidence, ...] = ()
     content, causes, failure = None, tuple[Finding, ...](), ""
+    found: Any = None
     probes, presets = backend.collector.probes, backend.inventory.ruleset.presets
     try:
         requested = await group.resolve(info, backend)
         query = group.plan(requested)
         found = await group.evaluate(requested, query, backend, deadline=deadline)
         if query is not None and found.values:
-            evidence = await probes.with_values(query, timeout=_TIMEOUT)
+            evidence = await probes.with_values(query, timeout=_TIMEOUT, reaction=True)
         elif query is not None and not _is_unlisted(requested.entry):
             # Before `content`, whose causes follow from it.
             evidence = await probes.without_value(query, presets)
@@ -121,12 +123,14 @@ async def _explain(
             present = {name for name, _ in values}
             of_lacking, why = await _of_lacking(query, present, backend)
             evidence, causes = (*evidence, *of_lacking), (*why, *causes)
+    ahead = await _ahead(group, requested, query, None if content is None else found, backend)
     names = None if requested is None else requested.names
     asked, resource = _asked(info), None
     inventory = backend.inventory
     if asked["resource"]:
         target = question.target_of(info)
-        resource = explanation.resolve(inventory, target.resource, target.group)
+        kind = inventory.kinds.find(target.resource, target.group)
+        resource = kind.group_resource if kind else None
         if resource is None and not causes:
             causes = (missing.unknown_resource(asked["resource"], inventory.kinds),)
     # Also where the objects cannot be named, for example because one does not exist.
@@ -157,14 +161,37 @@ async def _explain(
                 each,
                 labels=await _labels(each, backend),
                 metric_selector=asked["metricLabelSelector"],
+                freshness=backend.evaluation.freshness(each.question.step),
                 of_rule=_of_rule(each, causes, backend) if _is_unlisted(entry) else (),
             )
             for each in evidence
         ],
         values=explanation.shown_values(values),
+        ahead=ahead,
         causes=causes,
         failure=failure,
     )
+
+
+async def _ahead(
+    group: AnyGroup,
+    requested: custom.RequestedMetric | external.RequestedExternal | None,
+    query: Plan | ExternalPlan | None,
+    found: Any,
+    backend: Backend,
+) -> Document | None:
+    """Return what the forecast says, and the values without it; None without `ahead`.
+
+    `found` is None if there is no answer.
+    """
+    if not isinstance(requested, custom.RequestedMetric) or requested.entry.ahead is None:
+        return None
+    document = backend.forecasts.document(question.forecast_key(requested.question))
+    now: tuple[tuple[str, str], ...] = ()
+    if document["served"] and found is not None:
+        without = replace(backend, forecasts=Forecasts())
+        now = tuple(_values(await group.content(requested, query, found, without)))
+    return {**document, "valuesNow": explanation.shown_values(now)}
 
 
 async def _labels(found: Evidence, backend: Backend) -> frozenset[str]:

@@ -6,7 +6,7 @@ So the watch of autoscalers needs no requests of its own for metrics that the co
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from adapter import errors
@@ -16,6 +16,7 @@ from adapter.server.api.groups.group import AnyGroup, Content
 from adapter.server.apimachinery.request_info import RequestInfo
 from rules.errors import SelectorError
 from rules.findings import Finding
+from rules.query.aggregate import ExternalValue, Value
 
 Key = tuple[object, ...]
 """What a request is for: group, path below the version, and the selectors."""
@@ -41,8 +42,17 @@ class Outcome:
     causes: tuple[Finding, ...] = ()
     problem: str = ""
     """What was wrong if no cause says so: the message of the error."""
-    negative: bool = False
-    """Whether an external metric has a value below 0."""
+    values: Mapping[str, Value] | Sequence[ExternalValue] = ()
+    """What was answered: values by the name of the object, or of an external metric."""
+    selected: tuple[str, ...] = ()
+    """Names of the objects that the request selects, with and without a value."""
+
+    @property
+    def external(self) -> Sequence[int]:
+        """The values of an external metric, in thousandths."""
+        if isinstance(self.values, Mapping):
+            return ()
+        return [each.value.milli for each in self.values]
 
 
 class Outcomes:
@@ -51,10 +61,17 @@ class Outcomes:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._last: dict[Key, Outcome | None] = {}
+        self._noted: Callable[[Key, Outcome], None] = lambda *_: None
 
-    def want(self, keys: Collection[Key]) -> None:
-        """Note the outcomes of these requests from now on, and forget those of others."""
+    def want(
+        self, keys: Collection[Key], noted: Callable[[Key, Outcome], None] = lambda *_: None
+    ) -> None:
+        """Note the outcomes of these requests from now on, and forget those of others.
+
+        Each is passed to `noted`, while the request that it answers waits.
+        """
         self._last = {key: self._last.get(key) for key in keys}
+        self._noted = noted
 
     def of(self, key: Key) -> Outcome | None:
         """Return how the last request ended; None if none has."""
@@ -70,28 +87,27 @@ class Outcomes:
         try:
             content = await groups.answer(group, info, backend, deadline=deadline)
         except errors.ApiError as error:
-            self.note(info, resolved=False, causes=error.causes, problem=error.message)
+            self.note(info, None, causes=error.causes, problem=error.message)
             raise
-        resolved = content.items > 0
-        causes = () if resolved else content.causes
-        self.note(info, resolved=resolved, causes=causes, negative=content.negative)
+        self.note(info, content, causes=() if content.items else content.causes)
         return content
 
     def note(
         self,
         info: RequestInfo,
+        content: Content | None,
         *,
-        resolved: bool,
         causes: tuple[Finding, ...] = (),
         problem: str = "",
-        negative: bool = False,
     ) -> None:
-        """Note how a request ended, if that is wanted."""
+        """Note how a request ended, if that is wanted; without content after an error."""
         if self._last and (key := key_of(info)) in self._last:
-            self._last[key] = Outcome(
+            outcome = self._last[key] = Outcome(
                 at=self._clock(),
-                resolved=resolved,
+                resolved=content is not None and content.items > 0,
                 causes=causes,
                 problem=problem,
-                negative=negative,
+                values=content.values if content else (),
+                selected=content.selected if content else (),
             )
+            self._noted(key, outcome)

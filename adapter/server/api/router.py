@@ -18,7 +18,7 @@ from adapter.server.api.encoded_answers import EncodedAnswers
 from adapter.server.api.explain import Explainer
 from adapter.server.api.groups import custom
 from adapter.server.api.groups.backend import Backend
-from adapter.server.api.groups.group import AnyGroup
+from adapter.server.api.groups.group import AnyGroup, Content
 from adapter.server.api.openapi import OpenApi
 from adapter.server.api.outcomes import Outcomes
 from adapter.server.apimachinery import encoding, middleware, negotiation, responses
@@ -49,11 +49,14 @@ class _Kept:
 
     catalog: ref[Catalog]
     kinds: Kinds
-    is_current: Callable[[], bool]
+    content: Content
     answer: Answer
 
     def is_of(self, backend: Backend) -> bool:
         return self.catalog() is backend.generation.catalog and self.kinds is backend.kinds
+
+    def is_current(self) -> bool:
+        return self.content.is_current is not None and self.content.is_current()
 
 
 def build_router(
@@ -131,7 +134,7 @@ def build_router(
             return await explainer.answer(group, info, backend, deadline=request.deadline)
         kept: _Kept | None = head.answer
         if kept is not None and kept.is_of(backend) and kept.is_current():
-            outcomes.note(info, resolved=True)
+            outcomes.note(info, kept.content)
             return kept.answer
         heads.remember(request, head)
         try:
@@ -144,7 +147,7 @@ def build_router(
         accepted = negotiation.of_request(info, request.headers, group.TRANSFORMS)
         answer = await encoded.encode(info.meaning, content, accepted)
         if content.is_current is not None:
-            kept = _Kept(ref(backend.generation.catalog), backend.kinds, content.is_current, answer)
+            kept = _Kept(ref(backend.generation.catalog), backend.kinds, content, answer)
             heads.keep(head, kept, size=_KEPT_SIZE * len(answer.body))
         # An answer with values does not wait for the review. The next one has the warning.
         if content.causes and caller.is_known_to_read(list_of_metrics):

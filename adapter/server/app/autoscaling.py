@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from adapter import errors, telemetry
+from adapter.clients.prometheus import Prometheus
 from adapter.clients.watch_cache import WatchCaches, WatchContent
 from adapter.server.api import groups
 from adapter.server.api.groups import custom
@@ -18,7 +19,10 @@ from adapter.server.app.cluster import Watches
 from adapter.server.app.host import Host
 from adapter.server.autoscalers import questions
 from adapter.server.autoscalers.events import Events
+from adapter.server.autoscalers.lookahead import LookAhead
+from adapter.server.autoscalers.proposals import Proposals
 from adapter.server.autoscalers.watch import Autoscalers
+from adapter.server.cluster import contents
 from adapter.server.cluster.shared_index import SharedIndex
 from rules.metrics_apis import EXTERNAL
 
@@ -29,14 +33,21 @@ _TIMEOUT = 30.0
 
 
 def start(
-    host: Host, watched: Watches | None, outcomes: Outcomes, backend: Callable[[], Backend]
+    host: Host,
+    watched: Watches | None,
+    outcomes: Outcomes,
+    backend: Callable[[], Backend],
+    clients: Mapping[str, Prometheus],
 ) -> None:
-    """Start to watch all HPAs, if there is a cluster. Without the right to, the log says so."""
+    """Start to watch all HPAs, and to make forecasts for them, if there is a cluster.
+
+    Without the right to, the log says so.
+    """
     if watched is None:
         return
     limits = host.settings.limited.limits
 
-    async def ask(info: RequestInfo) -> None:
+    async def request(info: RequestInfo) -> None:
         present, loop = backend(), asyncio.get_running_loop()
         group = groups.of_path(present.generation, info.path)
         if group is None:
@@ -53,6 +64,9 @@ def start(
             return bool(backend().of(namespace).generation.ruleset.external)
         return groups.of_path(backend().generation, f"/apis/{group}") is not None
 
+    async def discover() -> None:
+        await backend().objects.refresh()
+
     content: WatchContent[SharedIndex[questions.WatchedHpa]] = WatchContent(
         index=functools.partial(SharedIndex, limits.hpa_metrics_all),
         parse=functools.partial(questions.parse, limits=limits),
@@ -61,15 +75,29 @@ def start(
     )
     hpas = WatchCaches(watched.kube, content, metrics=watched.metrics, max_objects=None)
     host.start("watch of autoscalers", hpas.run())
+    pending = WatchCaches(watched.kube, contents.PENDING_PODS, metrics=watched.metrics)
+    host.start("watch of pending pods", pending.run())
     autoscalers = Autoscalers(
         hpas=hpas,
         workloads=watched.workloads,
+        scales=watched.scales,
         kinds=lambda: backend().kinds,
         outcomes=outcomes,
-        ask=ask,
+        request=request,
         is_served=is_served,
+        discover=discover,
         events=Events(watched.kube.with_rate(qps=_QPS, burst=_BURST)),
+        proposals=Proposals(pods=watched.objects, pending=pending, workloads=watched.workloads),
         meter=telemetry.AutoscalerMetrics(host.registry),
     )
     host.start("autoscalers", autoscalers.run())
     host.check("autoscalers", autoscalers.check)
+    ahead = LookAhead(
+        backend=backend,
+        watched=autoscalers.requests,
+        clients=clients,
+        kube=watched.kube,
+        forecasts=backend().forecasts,
+    )
+    host.start("look ahead", ahead.run())
+    host.check("ahead", ahead.check)

@@ -8,16 +8,16 @@ from typing import NamedTuple
 from adapter import errors, telemetry
 from adapter.clients import own_rights, watch_cache
 from adapter.clients.kubernetes import Kube
-from adapter.clients.value_index import ValueIndex
 from adapter.clients.watch_cache import WatchCaches
 from adapter.server.app.host import Host
 from adapter.server.cluster import contents
-from adapter.server.cluster.contents import CompleteObjects
+from adapter.server.cluster.contents import CompleteObjects, WorkloadIndex
 from adapter.server.cluster.manifests import FileObjects
+from adapter.server.cluster.object_index import ObjectIndex
 from adapter.server.cluster.objects import ClusterObjects
+from adapter.server.cluster.scales import BURST, QPS, TIMEOUT, Scales
 from rules.findings import passes
 from rules.ruleset import RuleSet
-from rules.selectors.selectors import Selector
 
 _LIST_QPS, _LIST_BURST = 100.0, 200
 """Minimum limits of the lists for kinds that are not watched: those of 1 500 autoscalers."""
@@ -30,7 +30,9 @@ class Watches(NamedTuple):
     """What the watches of autoscalers and of teams' rules share with those of objects."""
 
     kube: Kube
-    workloads: WatchCaches[ValueIndex[Selector]]
+    objects: WatchCaches[ObjectIndex]
+    workloads: WatchCaches[WorkloadIndex]
+    scales: Scales
     metrics: telemetry.WatchCacheMetrics
 
 
@@ -69,9 +71,8 @@ async def _connect(host: Host, present: Callable[[], RuleSet]) -> tuple[ClusterO
     host.start("watch caches", caches.run())
     ready = WatchCaches(kube, contents.READY_PODS, metrics=metrics)
     host.start("watch of ready pods", ready.run())
-    workloads = WatchCaches(
-        kube, contents.pod_selectors(host.settings.limited.limits), metrics=metrics
-    )
+    limits = host.settings.limited.limits
+    workloads = WatchCaches(kube, contents.pod_selectors(limits), metrics=metrics)
     host.start("watch of workloads", workloads.run())
     # Callers wait for lists. So these have a rate limit of their own, and do not delay the watches.
     listing = kube.with_rate(
@@ -80,19 +81,27 @@ async def _connect(host: Host, present: Callable[[], RuleSet]) -> tuple[ClusterO
         flags=_RATE_FLAGS,
         timeout=_LIST_TIMEOUT,
     )
+    scales = Scales(
+        kube.with_rate(qps=QPS, burst=BURST, timeout=TIMEOUT),
+        resources=flags.scale_targets,
+        kinds=lambda: objects.kinds,
+        limits=limits,
+    )
     objects = ClusterObjects(
         kube,
         listing=listing,
         caches=caches,
         ready=CompleteObjects(listing, ready),
         workloads=CompleteObjects(listing, workloads),
+        scales=scales,
         interval=flags.discovery_interval,
     )
     host.start("discovery of kinds", objects.run())
+    host.start("scales", scales.run())
     host.rights.require(kube, lambda: own_rights.of_rules(present(), objects.kinds))
     host.check("kinds", lambda: _check_kinds(objects))
     host.check("watch-caches", lambda: watch_cache.statuses(caches, ready, workloads))
-    return objects, Watches(kube, workloads, metrics)
+    return objects, Watches(kube, caches, workloads, scales, metrics)
 
 
 def _check_kinds(objects: ClusterObjects) -> None:

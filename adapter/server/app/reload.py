@@ -14,12 +14,15 @@ from adapter.clients import sources
 from adapter.clients.prometheus import Prometheus
 from adapter.files import FileWatcher
 from adapter.server.app.host import Host
-from adapter.server.series.detected_presets import DetectedPresets
+from adapter.server.series.detected_presets import REFRESH, DetectedPresets
+from adapter.server.series.embedded import Embedded
 from adapter.server.teams.rules import InUse, TeamRules
 from adapter.settings import AUTO, RulesSource, rule_files
 from rules import findings, teams
-from rules.document.sources import DEFAULT
+from rules.connection import PrometheusConnection
+from rules.document.sources import DEFAULT, EMBEDDED, FILLING
 from rules.errors import ConfigError
+from rules.exporters import detect
 from rules.findings import Finding, State, degraded, in_file, passes
 from rules.lint import check
 from rules.ruleset import RuleSet
@@ -34,8 +37,8 @@ _KEPT = "the previous rules stay in use"
 _NO_TEAMS = InUse(version=0, rulesets={})
 
 
-async def load(host: Host) -> tuple[Reload, dict[str, Prometheus]]:
-    """Return the rules, and the clients of Prometheus by source.
+async def load(host: Host) -> tuple[Reload, dict[str, Prometheus], Embedded | None]:
+    """Return the rules, the clients of Prometheus by source, and which rules read that in the pod.
 
     Raises ConfigError, and StartError if a client cannot be created.
     """
@@ -44,15 +47,28 @@ async def load(host: Host) -> tuple[Reload, dict[str, Prometheus]]:
         sources.connect_prometheus(settings.prometheus, host.requests, held=host.held)
     )
     host.check("prometheus", prometheus.reachability.check)
+    clients = {DEFAULT: prometheus}
+    embedded = await _embedded(host, clients)
+    alone = embedded is not None and embedded.alone
     given = settings.rules.sources or (AUTO,)
     presets = DetectedPresets(
         prometheus,
         interval=settings.relist.interval,
+        refresh_interval=settings.embedded.interval if alone else REFRESH,
         meter=telemetry.DetectionMetrics(host.registry),
     )
     if AUTO in given:
         await presets.detect(_DETECTION_TIMEOUT)
-    rules = Reload(given, lambda: presets.names, meter=telemetry.ReloadMetrics(host.registry))
+
+    def detected() -> tuple[str, ...]:
+        return detect.in_order((*presets.names, *(embedded.presets if embedded else ())))
+
+    rules = Reload(
+        given,
+        detected,
+        route=embedded.route if embedded else None,
+        meter=telemetry.ReloadMetrics(host.registry),
+    )
     named = await host.connections.enter_async_context(
         sources.connect_sources(rules.ruleset.sources, host.requests, held=host.held)
     )
@@ -64,11 +80,35 @@ async def load(host: Host) -> tuple[Reload, dict[str, Prometheus]]:
     if AUTO in given:
         host.check("presets", presets.check)
         host.start("detection", presets.run(rules.request))
-    return rules, {DEFAULT: prometheus, **named}
+    if embedded is not None:
+        host.start("embedded Prometheus", embedded.run(rules.request))
+    return rules, {**clients, **named}, embedded
+
+
+async def _embedded(host: Host, clients: dict[str, Prometheus]) -> Embedded | None:
+    """Connect the Prometheus in the pod, if there is one, and add its sources to `clients`."""
+    settings = host.settings
+    if (url := settings.embedded.url) is None:
+        return None
+    alone = settings.prometheus.url == url
+    client = clients[DEFAULT]
+    if not alone:
+        connection = PrometheusConnection(url=url, timeout=settings.prometheus.timeout)
+        client = clients[EMBEDDED] = await host.connections.enter_async_context(
+            sources.connect_prometheus(connection, host.requests, name=EMBEDDED, held=host.held)
+        )
+    clients[FILLING] = client
+    other = None if alone else clients[DEFAULT]
+    embedded = Embedded(client, interval=settings.embedded.interval, other=other)
+    host.check("prometheus-embedded", embedded.check)
+    await embedded.observe()
+    return embedded
 
 
 class Reload:
     """The rules of `sources`, where `auto` means `detected()`; `adopt` gets new ones once valid.
+
+    `route` returns rules with the Prometheus that each reads now, the same object if unchanged.
 
     The files may be replaced while they are read: what does not load is read again when it changes.
     """
@@ -78,10 +118,12 @@ class Reload:
         sources: tuple[RulesSource, ...],
         detected: Callable[[], tuple[str, ...]] = tuple,
         *,
+        route: Callable[[RuleSet], RuleSet] | None = None,
         meter: telemetry.ReloadMetrics | None = None,
     ) -> None:
         """Load the rules. Raises ConfigError."""
         self._sources = sources
+        self._route = route or (lambda ruleset: ruleset)
         self._detected = detected
         self._teams: TeamRules | None = None
         self._presets = detected()
@@ -108,6 +150,11 @@ class Reload:
         """The rules that were loaded last, without those of teams."""
         return self._watcher.value
 
+    @property
+    def routed(self) -> RuleSet:
+        """The same, each with the Prometheus that it reads now."""
+        return self._route(self.ruleset)
+
     def check(self) -> Finding:
         """Report the files for /readyz. Never raises: the previous rules are served."""
         if self._reported:
@@ -118,9 +165,15 @@ class Reload:
         """Look at the files, the detected presets and the ConfigMaps soon."""
         self._requested.set()
 
-    async def run(self, adopt: Callable[[RuleSet], Awaitable[None]]) -> NoReturn:
-        """Look at the files until cancelled, and pass changed rules to `adopt`."""
+    async def run(
+        self, adopt: Callable[[RuleSet], Awaitable[None]], adopted: RuleSet | None = None
+    ) -> NoReturn:
+        """Look at the files until cancelled, and pass changed rules to `adopt`.
+
+        `adopted` are those of `routed` that are in use, if there is a route.
+        """
         version = _NO_TEAMS.version
+        merged, adopted = self.ruleset, adopted or self.ruleset
         with self._on_signal():
             while True:
                 with contextlib.suppress(TimeoutError):
@@ -134,9 +187,12 @@ class Reload:
                 in_use = _NO_TEAMS if self._teams is None else self._teams.in_use
                 if loaded or in_use.version != version:
                     version = in_use.version
-                    await adopt(await asyncio.to_thread(teams.merge, self.ruleset, in_use.rulesets))
+                    merged = await asyncio.to_thread(teams.merge, self.ruleset, in_use.rulesets)
+                if (routed := self._route(merged)) is not adopted:
+                    await adopt(routed)
+                    adopted = routed
                     if self._teams is not None:
-                        self._teams.adopted(in_use.version)
+                        self._teams.adopted(version)
                 if loaded and not detected:
                     await self._log(self.ruleset)
                 self._report()

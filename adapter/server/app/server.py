@@ -47,13 +47,14 @@ async def running(settings: Settings, bound: socket.socket | None = None) -> Asy
     async with Host.running(settings) as host:
         host.start("event loop", watch_stalls(telemetry.LoopMetrics(host.registry).late))
         host.start("garbage collection", collect_garbage())
-        rules, clients = await reload.load(host)
+        rules, clients, embedded = await reload.load(host)
         objects, watched = await cluster.connect(host, lambda: rules.ruleset)
         team_rules = await teams.connect(
             host, watched, lambda: values.relist.generation, rules, clients
         )
-        values = Values(host, rules.ruleset, clients, objects)
-        host.start("reload", rules.run(values.adopt))
+        ruleset = rules.routed
+        values = Values(host, ruleset, clients, objects, embedded)
+        host.start("reload", rules.run(values.adopt, ruleset))
         other = await fallback.connect(host, watched)
         backend = values.backend(host, objects, other, team_rules)
         discovery = Discovery(
@@ -62,7 +63,7 @@ async def running(settings: Settings, bound: socket.socket | None = None) -> Asy
         host.lookups.add("discovery", discovery.encoded.cache)
         outcomes = Outcomes()
         secured = await security.connect(host, api_groups.served(values.relist.generation))
-        autoscaling.start(host, watched, outcomes, backend)
+        autoscaling.start(host, watched, outcomes, backend, clients)
         closing = asyncio.Event()
         handler = _api(host, backend, discovery, outcomes, secured, closing)
         url = _listen(host, handler, secured.context, bound or binding.bind(settings.serving))

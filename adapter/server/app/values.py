@@ -17,9 +17,12 @@ from adapter.server.causes.evidence import Probes
 from adapter.server.cluster.manifests import FileObjects
 from adapter.server.cluster.objects import ClusterObjects
 from adapter.server.evaluation.evaluation import Evaluation
+from adapter.server.evaluation.forecasts import Forecasts
+from adapter.server.evaluation.queries import QueryClient
+from adapter.server.series.embedded import Embedded, Filling
 from adapter.server.series.relist import Relist
 from adapter.server.teams.reports import Reports
-from rules.document.sources import DEFAULT
+from rules.document.sources import DEFAULT, FILLING
 from rules.ruleset import RuleSet
 
 _REPLICAS_INTERVAL = 600.0
@@ -36,6 +39,7 @@ class Values:
         ruleset: RuleSet,
         clients: Mapping[str, Prometheus],
         objects: ClusterObjects | FileObjects,
+        embedded: Embedded | None = None,
     ) -> None:
         """Start the relist. `clients` are by source."""
         settings = host.settings
@@ -48,15 +52,20 @@ class Values:
             meter=telemetry.RelistMetrics(host.registry),
         )
         host.start("relist", self.relist.run())
-        host.start("replicas", _count_replicas(self.relist, clients.values()))
+        host.start("replicas", _count_replicas(self.relist, {*clients.values()}))
+        queried: dict[str, QueryClient] = {**clients}
+        if embedded is not None:
+            queried[FILLING] = Filling(embedded)
         self.evaluation = Evaluation(
-            clients,
+            queried,
             metrics=telemetry.EvaluationMetrics(host.registry),
             freshness=settings.values.query_freshness,
+            intervals=embedded.intervals if embedded else {},
             allow_partial=settings.values.allow_partial_responses,
             timeout=max(each.query_seconds for each in clients.values()) + _RESERVE,
         )
         host.serving.push_async_callback(self.evaluation.close)
+        self.forecasts = Forecasts()
         self.collector = CauseCollector(
             self.relist.labels,
             metrics=telemetry.CauseMetrics(host.registry),
@@ -101,6 +110,7 @@ class Values:
                     objects=objects,
                     evaluation=self.evaluation,
                     collector=self.collector,
+                    forecasts=self.forecasts,
                     questions=questions,
                     fallback=fallback,
                     team_rules=team_rules,

@@ -92,14 +92,11 @@ class Authenticator:
 
     def known(self, peer: Peer, head: Head) -> User | None:
         """Return the user that the front proxy names, if that is known already."""
-        identity, named = peer.identity, head.user
-        if identity is None or named is None or not identity.is_front_proxy:
-            return None
         trust = self._trust()
-        if identity.trust is not trust or named[0] is not trust:
+        identity = self._known_identity(peer, trust)
+        if identity is None or not identity.is_front_proxy:
             return None
-        user: User = named[1]
-        return user if self._clock() < identity.expires else None
+        return _known_user(head, trust)
 
     async def authenticate(self, peer: Peer, head: Head) -> User:
         """Return the user of a request. Raises ApiError (401) if all its credentials are rejected.
@@ -123,7 +120,7 @@ class Authenticator:
         if peer.chain:
             identity = self._identify(peer)
             if identity.is_front_proxy:
-                user = self._front_proxy_user(head, identity.trust)
+                user = _front_proxy_user(head, identity.trust)
                 if user is not None:
                     return user
             if identity.user is not None:
@@ -139,22 +136,37 @@ class Authenticator:
             raise errors.ApiError(401, "Unauthorized", reason="Unauthorized")
         return ANONYMOUS
 
-    def _identify(self, peer: Peer) -> PeerIdentity:
-        """Return the identity of `peer`, from the cache if it has not expired."""
-        trust, now, identity = self._trust(), self._clock(), peer.identity
-        if identity is None or identity.trust is not trust or now >= identity.expires:
-            if trust is not self._verifier.trust:
-                self._verifier = TrustVerifier(trust)
-            peer.identity = identity = self._verifier.identify(peer.chain, now)
+    def _known_identity(self, peer: Peer, trust: Trust) -> PeerIdentity | None:
+        """Return the identity of `peer` under `trust`, if that is known and has not expired."""
+        identity = peer.identity
+        if identity is None or identity.trust is not trust or self._clock() >= identity.expires:
+            return None
         return identity
 
-    def _front_proxy_user(self, head: Head, trust: Trust) -> User | None:
-        """Return the user that the request headers name; None without a user name."""
-        user: User | None
-        if head.user is not None and head.user[0] is trust:
-            user = head.user[1]
-            return user
+    def _identify(self, peer: Peer) -> PeerIdentity:
+        """Return the identity of `peer`, from the cache if it has not expired."""
+        trust = self._trust()
+        identity = self._known_identity(peer, trust)
+        if identity is None:
+            if trust is not self._verifier.trust:
+                self._verifier = TrustVerifier(trust)
+            peer.identity = identity = self._verifier.identify(peer.chain, self._clock())
+        return identity
+
+
+def _known_user(head: Head, trust: Trust) -> User | None:
+    """Return the user that front proxies named in `head` under `trust`, if that is known."""
+    if head.user is None or head.user[0] is not trust:
+        return None
+    user: User = head.user[1]
+    return user
+
+
+def _front_proxy_user(head: Head, trust: Trust) -> User | None:
+    """Return the user that the request headers name; None without a user name."""
+    user = _known_user(head, trust)
+    if user is None:
         user = request_headers.front_proxy_user(head.headers, trust.headers)
         if user is not None:
             head.user = trust, user
-        return user
+    return user

@@ -200,6 +200,8 @@ def query_cause(
     """Return the cause for a query that failed; `query` is shown, `key` is its key in the rule."""
     if isinstance(error, errors.Partial):
         return missing.partial_response(str(rule.config.where))
+    if isinstance(error, errors.WindowNotFull):
+        return missing.window_not_full(str(rule.config.where), str(error))
     too_long = quirks.is_too_long(error.status, error.refusal)
     if too_long and error.query_length > MAX_LENGTH:
         return missing.long_query(str(rule.config.where), error.query_length)

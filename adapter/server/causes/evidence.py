@@ -114,14 +114,14 @@ class Probes:
         return found
 
     async def with_values(
-        self, plan: Plan | ExternalPlan, *, timeout: float
+        self, plan: Plan | ExternalPlan, *, timeout: float, reaction: bool = False
     ) -> tuple[Evidence, ...]:
         """Collect the evidence about the first steps of a plan that gave values, or failed.
 
-        What is not known after `timeout` seconds is left out. The caller limits how often this
-        happens.
+        With `reaction`, also how soon they show a change of load. What is not known after `timeout`
+        seconds is left out. The caller limits how often this happens.
         """
-        return await _of_steps(plan, lambda each: self._of_values(each, timeout))
+        return await _of_steps(plan, lambda each: self._of_values(each, timeout, reaction))
 
     async def of_rule(
         self, rule: CompiledRule, presets: frozenset[str] = frozenset()
@@ -164,8 +164,12 @@ class Probes:
     async def _diagnose(self, plan: Plan | ExternalPlan, presets: frozenset[str]) -> _Found:
         return _of_evidence(await _of_steps(plan, lambda each: self._of_no_value(each, presets)))
 
-    async def _of_values(self, question: questions.ExaminedStep, timeout: float) -> Evidence:
+    async def _of_values(
+        self, question: questions.ExaminedStep, timeout: float, reaction: bool
+    ) -> Evidence:
         queries = questions.of_values(question)
+        if reaction:
+            queries = {**queries, **questions.of_reaction(question)}
         results, error = await self._run(question.rule, queries, _in(timeout))
         return Evidence(
             question=question, queries=queries, results=results, at=self._now(), error=error

@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime as dt
 import functools
 from collections.abc import Mapping
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from adapter.cache import SingleFlightCache
 from adapter.clients import collection
@@ -58,7 +58,47 @@ def _time(condition: Mapping[str, Any]) -> float:
         raise TypeError(f"{changed!r} is not a time") from error
 
 
-def _workload(limits: Limits, item: Mapping[str, Any]) -> Item[Selector]:
+class ReplicaStatus(NamedTuple):
+    """Replicas in the status of a workload."""
+
+    present: int
+    ready: int
+
+
+class Workload(NamedTuple):
+    """What is kept of a workload."""
+
+    namespace: str
+    name: str
+    value: Selector | None
+    """The selector of its pods."""
+    status: ReplicaStatus | None
+
+
+class WorkloadIndex(ValueIndex[Selector]):
+    """Selectors of the pods of workloads, and the replicas in their status."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._statuses: dict[tuple[str, str], ReplicaStatus] = {}
+
+    def put(self, item: Item[Selector] | Workload) -> None:
+        """Add or replace a workload; remove one without a selector."""
+        super().put(Item(item.namespace, item.name, item.value))
+        if isinstance(item, Workload) and item.value and item.status:
+            self._statuses[item.namespace, item.name] = item.status
+
+    def remove(self, namespace: str, name: str) -> None:
+        """Remove a workload if it exists."""
+        super().remove(namespace, name)
+        self._statuses.pop((namespace, name), None)
+
+    def status(self, namespace: str, name: str) -> ReplicaStatus | None:
+        """Return the replicas of a workload; None if they are not known."""
+        return self._statuses.get((namespace, name))
+
+
+def _workload(limits: Limits, item: Mapping[str, Any]) -> Workload:
     """Return the workload in a JSON document, with the selector of its pods.
 
     Raises ValueError if that is too large, for it is matched against pods while others wait; and
@@ -70,11 +110,23 @@ def _workload(limits: Limits, item: Mapping[str, Any]) -> Item[Selector]:
     size = 2 * len(selector.get("matchLabels") or ())
     size += sum(1 + len(each.get("values") or ()) for each in expressions)
     if size > limits.workload_selector:
-        raise ValueError(
-            f"its selector has {size} requirements and values: use at most "
-            f"{limits.workload_selector}, or --limit=workload-selector={size}"
-        )
-    return Item(str(metadata["namespace"]), str(metadata["name"]), pod_selector(spec))
+        raise ValueError(too_large(size, limits))
+    status = item.get("status") or {}
+    present, ready = status.get("replicas") or 0, status.get("readyReplicas") or 0
+    return Workload(
+        namespace=str(metadata["namespace"]),
+        name=str(metadata["name"]),
+        value=pod_selector(spec),
+        status=ReplicaStatus(int(present), int(ready)),
+    )
+
+
+def too_large(size: int, limits: Limits) -> str:
+    """Return what is wrong with a selector of pods that has so many requirements and values."""
+    return (
+        f"its selector has {size} requirements and values: use at most "
+        f"{limits.workload_selector}, or --limit=workload-selector={size}"
+    )
 
 
 def pod_selector(spec: Mapping[str, Any]) -> Selector | None:
@@ -87,16 +139,25 @@ OBJECTS: WatchContent[ObjectIndex] = WatchContent(
     index=ObjectIndex, parse=object_index.parse, metadata_only=True
 )
 """What selectors need of each object."""
+PENDING_PODS: WatchContent[ValueIndex[bool]] = WatchContent(
+    index=ValueIndex,
+    parse=lambda item: Item(item["metadata"]["namespace"], item["metadata"]["name"], True),
+    metadata_only=True,
+    fields="status.phase=Pending",
+    suffix="/pending",
+    unwatched="not watched, so no metric says what HPAs propose",
+)
+"""Names of the pods whose phase is Pending: metadata has no phase."""
 READY_PODS: WatchContent[ValueIndex[float]] = WatchContent(
     index=ValueIndex, parse=_ready_pod, metadata_only=False, suffix="/status"
 )
 """What `minPodAge` of rules needs of each pod."""
 
 
-def pod_selectors(limits: Limits = limits.DEFAULT) -> WatchContent[ValueIndex[Selector]]:
+def pod_selectors(limits: Limits = limits.DEFAULT) -> WatchContent[WorkloadIndex]:
     """Return what `workloads` of rules needs of each workload."""
     return WatchContent(
-        index=ValueIndex,
+        index=WorkloadIndex,
         parse=functools.partial(_workload, limits),
         metadata_only=False,
         suffix="/spec",

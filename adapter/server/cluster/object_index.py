@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import itertools
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from adapter import bounds
@@ -28,7 +28,8 @@ _LABEL = 128
 _ENTRY = 50
 """Bytes of an entry of a dict."""
 _MAX_KEYS = 16
-"""Label keys with an index (LRU): each costs up to 60 bytes per object that has the label."""
+"""Label keys of a namespace with an index (LRU): each costs up to 60 bytes per object that has the
+label."""
 _FEW = 64
 """Objects that are matched one by one rather than looked up in an index by one more label."""
 _RESULT = 64
@@ -36,7 +37,10 @@ _RESULT = 64
 _OBJECT = 10
 """Machine words of an object in a result; its labels are those of the index."""
 
+_NONE: frozenset[str] = frozenset()
 
+_ByValue = dict[str, dict[str, Labels]]
+"""Value of a label -> the labels of the objects that have it, by name."""
 _Results = LRUCache[tuple[str | None, str], tuple[int, tuple[T, ...]]]
 """Namespace and selector -> version of the namespace, and what matches."""
 
@@ -48,6 +52,8 @@ class Object(NamedTuple):
     name: str
     labels: Labels | None
     """None if they are too large."""
+    deleted: bool = False
+    """Whether it is being deleted."""
 
     @property
     def label_map(self) -> dict[str, str]:
@@ -60,13 +66,13 @@ def parse(item: Mapping[str, Any]) -> Object:
     """Return the object in a JSON document. Raises TypeError for labels that are not strings."""
     metadata = item["metadata"]
     name, namespace = str(metadata["name"]), str(metadata.get("namespace", ""))
-    labels = metadata.get("labels") or {}
+    labels, deleted = metadata.get("labels") or {}, bool(metadata.get("deletionTimestamp"))
     size = _LABEL * len(labels) + len("".join(labels)) + len("".join(labels.values()))
     if size > _MAX_LABELS:
-        return Object(namespace, name, None)
+        return Object(namespace, name, None, deleted)
     # StatefulSets give each pod a label with its own name.
     pairs = ((key, name if value == name else value) for key, value in sorted(labels.items()))
-    return Object(namespace, name, tuple(itertools.chain.from_iterable(pairs)))
+    return Object(namespace, name, tuple(itertools.chain.from_iterable(pairs)), deleted)
 
 
 class _LabelSets:
@@ -126,7 +132,7 @@ class _LabelSets:
 class ObjectIndex:
     """Objects of one kind.
 
-    The first selector that compares a label in a large namespace creates an index by that label.
+    The first selector that compares a label in a large namespace indexes its objects by that label.
     Results are remembered until an object of their namespace appears, disappears or gets other
     labels.
     """
@@ -138,8 +144,10 @@ class ObjectIndex:
         self._labels_size = 0
         self._unlabelled: dict[str, int] = {}
         """Number of the objects without their labels, of namespaces that have some."""
-        self._by_label: dict[str, dict[tuple[str, str], dict[str, Labels]]] = {}
-        """Key -> (namespace, value) -> the objects by name; the most recently used key last."""
+        self._deleted: dict[str, set[str]] = {}
+        """Names of those that are being deleted, by namespace."""
+        self._by_label: dict[str, dict[str, _ByValue]] = {}
+        """By namespace and key; the most recently used key last."""
         self._size = 0
         self._versions: dict[str | None, int] = {}
         """Number of the last change of each namespace that has objects; of all under None."""
@@ -156,6 +164,10 @@ class ObjectIndex:
     def contains(self, namespace: str, name: str) -> bool:
         """Return whether the object exists."""
         return name in self._namespaces.get(namespace, ())
+
+    def deleted(self, namespace: str) -> Collection[str]:
+        """Return the names of the objects that are being deleted; it changes with the index."""
+        return self._deleted.get(namespace, _NONE)
 
     def unlabelled(self, namespace: str | None) -> tuple[str, ...]:
         """Return the namespaces whose objects a selector does not reach, because of their labels.
@@ -174,7 +186,11 @@ class ObjectIndex:
 
     def put(self, item: Object) -> None:
         """Add or replace an object."""
-        namespace, name, labels = item
+        namespace, name, labels, deleted = item
+        if deleted:
+            self._deleted.setdefault(namespace, set()).add(name)
+        else:
+            self._undelete(namespace, name)
         if namespace not in self._namespaces:
             self._namespaces[namespace], self._labels[namespace] = {}, _LabelSets()
         objects = self._namespaces[namespace]
@@ -193,8 +209,8 @@ class ObjectIndex:
             self._labels_size -= sets.size
             labels = sets.add(name, labels)
             self._labels_size += sets.size
-            for key, by_value in self._by_label.items():
-                _add_to_label(by_value, key, namespace, name, labels)
+            for key, by_value in self._by_label.get(namespace, {}).items():
+                _add_to_label(by_value, key, name, labels)
         objects[name] = labels
         self._changed(namespace)
         while self._labels_size > bounds.LABELS:
@@ -206,11 +222,13 @@ class ObjectIndex:
         if name not in objects:
             return
         self._size -= 1
+        self._undelete(namespace, name)
         self._forget(namespace, name, objects.pop(name))
         self._changed(namespace)
         if not objects:
             del self._namespaces[namespace], self._versions[namespace]
             self._labels.pop(namespace, None)
+            self._by_label.pop(namespace, None)
 
     def names(self, selector: Selector, *, namespace: str | None) -> tuple[str, ...]:
         """Return the names of the matching objects in the API's order; None means all namespaces.
@@ -286,23 +304,23 @@ class ObjectIndex:
             if len(candidates) <= _FEW:
                 break
             if requirement.operator in ("=", "==", "in"):
-                by_value = self._index_by(requirement.key)
-                found = [by_value.get((namespace, value), {}) for value in requirement.values]
+                by_value = self._index_by(namespace, requirement.key)
+                found = [by_value.get(value, {}) for value in requirement.values]
                 if sum(map(len, found)) < len(candidates):
                     candidates = found[0] if len(found) == 1 else dict(_items(found))
         return candidates
 
-    def _index_by(self, key: str) -> Mapping[tuple[str, str], Mapping[str, Labels]]:
-        by_value = self._by_label.pop(key, None)
+    def _index_by(self, namespace: str, key: str) -> _ByValue:
+        indexes = self._by_label.setdefault(namespace, {})
+        by_value = indexes.pop(key, None)
         if by_value is None:
             by_value = {}
-            for namespace, objects in self._namespaces.items():
-                for name, labels in objects.items():
-                    if labels is not None:
-                        _add_to_label(by_value, key, namespace, name, labels)
-            if len(self._by_label) >= _MAX_KEYS:
-                del self._by_label[next(iter(self._by_label))]
-        self._by_label[key] = by_value
+            for name, labels in self._namespaces[namespace].items():
+                if labels is not None:
+                    _add_to_label(by_value, key, name, labels)
+            if len(indexes) >= _MAX_KEYS:
+                del indexes[next(iter(indexes))]
+        indexes[key] = by_value
         return by_value
 
     def _forget(self, namespace: str, name: str, labels: Labels | None) -> None:
@@ -312,17 +330,23 @@ class ObjectIndex:
             if not self._unlabelled[namespace]:
                 del self._unlabelled[namespace]
             return
-        for key, by_value in self._by_label.items():
+        for key, by_value in self._by_label.get(namespace, {}).items():
             value = _value(labels, key)
             if value is not None:
-                named = by_value[namespace, value]
+                named = by_value[value]
                 del named[name]
                 if not named:
-                    del by_value[namespace, value]
+                    del by_value[value]
         sets = self._labels[namespace]
         self._labels_size -= sets.size
         sets.remove(name, labels)
         self._labels_size += sets.size
+
+    def _undelete(self, namespace: str, name: str) -> None:
+        if (names := self._deleted.get(namespace)) is not None:
+            names.discard(name)
+            if not names:
+                del self._deleted[namespace]
 
     def _largest_labels(self) -> str:
         """Return the namespace with the most bytes of labels per object.
@@ -336,9 +360,7 @@ class ObjectIndex:
 
     def _omit_labels(self, namespace: str) -> None:
         """Remove the labels of all objects of a namespace, present and future."""
-        for by_value in self._by_label.values():
-            for key in [each for each in by_value if each[0] == namespace]:
-                del by_value[key]
+        self._by_label.pop(namespace, None)
         self._labels_size -= self._labels.pop(namespace).size
         objects = self._namespaces[namespace]
         self._unlabelled[namespace] = len(objects)
@@ -349,16 +371,10 @@ class ObjectIndex:
         self._versions[namespace] = self._versions[None] = next(self._changes)
 
 
-def _add_to_label(
-    by_value: dict[tuple[str, str], dict[str, Labels]],
-    key: str,
-    namespace: str,
-    name: str,
-    labels: Labels,
-) -> None:
+def _add_to_label(by_value: _ByValue, key: str, name: str, labels: Labels) -> None:
     value = _value(labels, key)
     if value is not None:
-        by_value.setdefault((namespace, value), {})[name] = labels
+        by_value.setdefault(value, {})[name] = labels
 
 
 def _value(labels: Labels, key: str) -> str | None:

@@ -22,6 +22,7 @@ from adapter.clients.watch_cache import WatchCaches
 from adapter.server.cluster import object_index
 from adapter.server.cluster.contents import CompleteObjects
 from adapter.server.cluster.object_index import Object, ObjectIndex
+from adapter.server.cluster.scales import Scales
 from rules.errors import UnknownResourceError
 from rules.kinds import PODS, GroupResource, Kind, Kinds
 from rules.names import is_path_segment
@@ -66,6 +67,7 @@ class ClusterObjects:
         caches: WatchCaches[ObjectIndex],
         ready: CompleteObjects[float],
         workloads: CompleteObjects[Selector],
+        scales: Scales,
         interval: float,
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
@@ -76,6 +78,7 @@ class ClusterObjects:
         self._caches = caches
         self._ready = ready
         self._workloads = workloads
+        self._scales = scales
         self._interval = interval
         self._clock = clock
         self._monotonic = monotonic
@@ -203,9 +206,14 @@ class ClusterObjects:
     async def pod_selectors(
         self, resource: GroupResource, *, namespace: str
     ) -> Mapping[str, Selector]:
-        """Return the workloads of a namespace by name, each with the selector of its pods."""
+        """Return the workloads of a namespace by name, each with the selector of its pods.
+
+        Of scale targets, those that `scales` reads.
+        """
         if not is_path_segment(namespace):
             return {}
+        if resource in self.kinds.scale_targets:
+            return self._scales.pods(resource, namespace)
         return await self._workloads.of(await self._kind(resource), namespace)
 
     async def refresh(self) -> Kinds:
@@ -242,7 +250,7 @@ class ClusterObjects:
 
     async def _discover(self) -> None:
         self._started_at = self._monotonic()
-        kinds = Kinds.of(await self._api.groups())
+        kinds = Kinds.of(await self._api.groups(), self._scales.resources)
         # A new snapshot makes others rebuild what they derived from the old one.
         if kinds != self.kinds:
             self.kinds = kinds

@@ -4,8 +4,8 @@ A request head may have 1 MiB and take 32 s, as in Go's server. Input that is no
 400. No route has a request body, so a request with a body is the last one of its connection. The
 listener is in `server`.
 
-aiohttp gets one complete head at a time. What is received before and behind it waits here, where it
-is counted.
+aiohttp's side is in `handler`. It gets one complete head at a time. What is received before and
+behind it waits here, where it is counted.
 """
 
 from __future__ import annotations
@@ -19,16 +19,14 @@ from typing import Any, cast
 from aiohttp import HttpVersion10, HttpVersion11, hdrs, web
 
 from adapter.background import Pace
+from adapter.server.http.handler import HEAD_BYTES, Handler, Response
 from adapter.server.http.limits import Deadline, MemoryBudget
 from adapter.server.http.request import Request
 
 log = logging.getLogger(__name__)
 
-KEEPALIVE = 95.0
-"""Seconds; longer than the 90 s for which Go's clients keep an idle connection."""
 DEFAULT_TIMEOUT = 60.0
 """Seconds that a request may take; `?timeout=` can only shorten it."""
-HEAD_BYTES = 1 << 20
 HEAD_SECONDS = 32.0
 """Time limit of a TLS handshake, and of each request head."""
 CLOSE_SECONDS = 5.0
@@ -47,7 +45,6 @@ _BREAKS = b"\r\n"
 """Before a head, they are ignored."""
 _END = b"\r\n\r\n"
 """The end of each head: the parser rejects lines that end otherwise."""
-_MAX_HEADERS = 10_000
 _HEADER_SIZE = 400
 """Bytes that a parsed header takes beside its characters."""
 _LARGE = 64 << 10
@@ -90,7 +87,7 @@ class Connection(asyncio.Protocol):
         closed: Callable[[Connection], object] = lambda _: None,
     ) -> None:
         self._loop = asyncio.get_running_loop()
-        self._http = _Http(self, server, close_seconds)
+        self._http = Handler(self, server, close_seconds)
         self._serve = serve
         self._heads = heads
         self._turn = turn
@@ -159,7 +156,7 @@ class Connection(asyncio.Protocol):
         self._heads.release(self)
         self._input.clear()
         self._http.connection_lost(exc)
-        self._http.connection = None  # so that both are freed at once
+        self._http.client = None  # so that both are freed at once
         self._closed(self)
 
     def data_received(self, data: bytes) -> None:
@@ -244,7 +241,7 @@ class Connection(asyncio.Protocol):
     def rejected(self, reason: str) -> web.StreamResponse:
         """Return a bare 400, the last response, for a head that cannot be parsed."""
         self._note_rejected("400 Bad Request", reason)
-        return _Response(self, _bare("400 Bad Request"))
+        return Response(self, _bare("400 Bad Request"))
 
     def _note_rejected(self, status: str, reason: str) -> None:
         log.warning("rejected request from %s: %s (%s)", self.address(), status, reason)
@@ -284,7 +281,7 @@ class Connection(asyncio.Protocol):
         if self._last:
             response = response.replace(b"\r\n", b"\r\nConnection: close\r\n", 1)
         self._heads.release(self)
-        return _Response(self, response)
+        return Response(self, response)
 
     async def write(self, response: bytes) -> None:
         """Write a response, and wait for the next request."""
@@ -375,69 +372,6 @@ class Connection(asyncio.Protocol):
                 await self._lost.wait()
         except TimeoutError:
             self.abort()
-
-
-class _Http(web.RequestHandler):
-    """aiohttp's side of a connection: the parser, and a task for each request."""
-
-    def __init__(self, connection: Connection, server: web.Server, lingering_time: float) -> None:
-        super().__init__(
-            server,
-            loop=asyncio.get_running_loop(),
-            keepalive_timeout=KEEPALIVE,
-            lingering_time=lingering_time,
-            access_log=cast(Any, None),
-            max_line_size=HEAD_BYTES,
-            max_field_size=HEAD_BYTES,
-            max_headers=_MAX_HEADERS,
-            auto_decompress=False,
-        )
-        self.connection: Connection | None = connection
-        """None after the end of the connection, when aiohttp calls nothing any more."""
-
-    def handle_error(
-        self,
-        request: web.BaseRequest,  # noqa: ARG002 - aiohttp's signature
-        status: int = 500,  # noqa: ARG002
-        exc: BaseException | None = None,
-        message: str | None = None,  # noqa: ARG002
-    ) -> web.StreamResponse:
-        """Return the response to a head that cannot be parsed."""
-        assert self.connection is not None
-        return self.connection.rejected(type(exc).__name__)
-
-
-def new_server() -> web.Server:
-    """Return what the connections of a listener share."""
-    return web.Server(_answer, handler_cancellation=True)
-
-
-def _answer(request: web.BaseRequest) -> Awaitable[web.StreamResponse]:
-    connection = cast(_Http, request.protocol).connection
-    assert connection is not None
-    return connection.answer(request)
-
-
-class _Response(web.StreamResponse):
-    """Response whose bytes are complete."""
-
-    def __init__(self, connection: Connection, data: bytes) -> None:
-        super().__init__()
-        self._connection = connection
-        self._data = data
-
-    async def prepare(self, request: web.BaseRequest) -> None:
-        """Do nothing: the head is complete."""
-
-    async def write_eof(self, data: bytes = b"") -> None:  # noqa: ARG002 - aiohttp's signature
-        """Write the response."""
-        response, self._data = self._data, b""  # aiohttp keeps this object until the next request
-        await self._connection.write(response)
-
-    @property
-    def keep_alive(self) -> bool:
-        """Whether the connection goes on after the response."""
-        return not self._connection.is_last
 
 
 def _bare(status: str) -> bytes:

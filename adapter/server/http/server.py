@@ -2,8 +2,8 @@
 
 A connection costs a few kilobytes until its first byte arrives; only then are the buffers of TLS
 allocated. Beyond a limit, an idle connection is closed for a new one: first those without a client
-certificate, of the address that has the most, and of these the one that is idle for longest. The
-connections themselves are in `connection`, routing in `api.router`.
+certificate, but for the newest; of these, of the address that has the most, the one that is idle
+for longest. The connections themselves are in `connection`, routing in `api.router`.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import collections
 import functools
+import itertools
 import logging
 import math
 import socket
@@ -26,8 +27,8 @@ from adapter.server.http.connection import (
     WRITE_SECONDS,
     Connection,
     Serve,
-    new_server,
 )
+from adapter.server.http.handler import new_server
 from adapter.server.http.limits import MemoryBudget, return_freed_buffers
 
 log = logging.getLogger(__name__)
@@ -45,6 +46,9 @@ twice its bytes, and up to five times if it has characters beyond the BMP."""
 _ACCEPTED = 8
 """Connections accepted per iteration of the event loop. With one, a burst of some hundred clients
 fills the backlog, and others repeat their SYN, too."""
+_NEW = 8
+"""One in so many connections, the newest ones, is not closed first for lack of a client
+certificate: it had no time yet for its first request."""
 _REJECTIONS = 60.0
 """Seconds between log lines about rejected client certificates."""
 _RETRY_SECONDS = 1.0
@@ -253,10 +257,12 @@ class Listener:
         if len(self._connections) >= self._max_connections:
             idle = [each for each in self._connections if each.is_idle]
             counts = collections.Counter(map(self._connections.__getitem__, idle))
+            new = set(itertools.islice(reversed(self._connections), self._max_connections // _NEW))
 
             def precedence(each: Connection) -> tuple[bool, bool, int, float]:
                 count = counts[self._connections[each]]
-                return not each.is_closing, each.has_certificate, -count, each.idle_since
+                kept = each.has_certificate or each in new
+                return not each.is_closing, kept, -count, each.idle_since
 
             victim = min(idle, key=precedence, default=connection)
             # At once: a close may take 5 s. Until then, this connection would be chosen again.

@@ -22,6 +22,8 @@ from rules.findings import Finding, degraded, passes
 
 log = logging.getLogger(__name__)
 
+REFRESH = 30.0
+"""Seconds between two requests for the names in the index."""
 _JITTER = 0.1
 """Part of the interval by which a detection may be earlier, so that replicas spread out."""
 _FIRST_BACKOFF = 1.0
@@ -40,7 +42,7 @@ class DetectedPresets:
         prometheus: Prometheus,
         *,
         interval: float,
-        refresh_interval: float = 30.0,
+        refresh_interval: float = REFRESH,
         meter: telemetry.DetectionMetrics | None = None,
     ) -> None:
         self._prometheus = prometheus

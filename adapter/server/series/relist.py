@@ -350,8 +350,7 @@ def _selectors(all_rules: Iterable[CompiledRule]) -> Iterator[tuple[str, tuple[C
         names = sorted({rule.config.series_query.strip() for rule in rules})
         for first in range(0, len(names), _NAMES_PER_SELECTOR):
             some = names[first : first + _NAMES_PER_SELECTOR]
-            any_of = f"{{{promql.matcher('__name__', '=~', '|'.join(some))}}}"
             yield (
-                some[0] if len(some) == 1 else any_of,
+                some[0] if len(some) == 1 else promql.of_names(some),
                 tuple(rule for rule in rules if rule.config.series_query.strip() in some),
             )

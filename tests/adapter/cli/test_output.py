@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-from pathlib import Path
 
 import pytest
 import yaml
 
-from adapter.cli import output, program
+from adapter.cli import output
 from rules.findings import Finding, Place, State
 
 RULES = """\
@@ -24,19 +23,20 @@ KEYS = {"state", "reason", "subject", "fact", "cause", "cure", "where"}
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    Path("bad.yaml").write_text(RULES)
-    return tmp_path
+def bad(tmp_path):
+    """A file in the folder of the program."""
+    path = tmp_path / "bad.yaml"
+    path.write_text(RULES)
+    return path
 
 
 @pytest.mark.parametrize(("form", "parse"), [("json", json.loads), ("yaml", yaml.safe_load)])
-def test_check_prints_its_findings_as_a_document(form, parse, capsys) -> None:
-    assert program.main(["check", "bad.yaml", "-o", form]) == 1
+def test_check_prints_its_findings_as_a_document(form, parse, cli):
+    code, output, _ = cli("check", "bad.yaml", "-o", form)
 
-    report = parse(capsys.readouterr().out)
+    report = parse(output)
     first = report["findings"][0]
-    assert (report["errors"], report["warnings"]) == (1, 0)
+    assert (code, report["errors"], report["warnings"]) == (1, 1, 0)
     assert first.keys() == KEYS
     assert (first["state"], first["where"]["file"], first["where"]["line"]) == (
         "failure",
@@ -46,15 +46,16 @@ def test_check_prints_its_findings_as_a_document(form, parse, capsys) -> None:
     assert "agregate" in first["fact"]
 
 
-def test_check_annotates_the_lines_of_a_pull_request(capsys) -> None:
-    assert program.main(["check", "bad.yaml", "--output=github"]) == 1
+def test_check_annotates_the_lines_of_a_pull_request(cli):
+    ended = cli("check", "bad.yaml", "--output=github")
 
-    first, *_, last = capsys.readouterr().out.splitlines()
+    first, *_, last = ended.lines
+    assert ended.code == 1
     assert first.startswith("::error file=bad.yaml,line=6,col=3::rules[0]")
     assert last == "1 error, 0 warnings"
 
 
-def test_annotations_escape_what_would_end_them() -> None:
+def test_annotations_escape_what_would_end_them():
     where = Place(file="a,b:c.yaml", line=7)
     found = [
         Finding(state=State.WARNING, fact="100%\nof it", cure="scrape it", where=where),
@@ -67,58 +68,57 @@ def test_annotations_escape_what_would_end_them() -> None:
     ]
 
 
-def test_check_reads_standard_input(capsys) -> None:
+def test_check_reads_standard_input(bad, cli):
     before = os.dup(0)
-    with Path("bad.yaml").open("rb") as file:
+    with bad.open("rb") as file:
         os.dup2(file.fileno(), 0)
     try:
-        assert program.main(["check", "-"]) == 1
+        ended = cli("check", "-")
     finally:
         os.dup2(before, 0)
         os.close(before)
 
-    assert capsys.readouterr().out.startswith("stdin:6:3: error: rules[0]")
+    assert ended.code == 1
+    assert ended.out.startswith("stdin:6:3: error: rules[0]")
 
 
-def test_check_reads_folders_with_those_below(folder, capsys) -> None:
+def test_check_reads_folders_with_those_below(bad, tmp_path, cli):
     """Only rules and manifests below: a repository has other YAML, too."""
-    below = folder / "clusters" / "one"
+    below = tmp_path / "clusters" / "one"
     below.mkdir(parents=True)
-    (folder / "bad.yaml").rename(below / "bad.yaml")
+    bad.rename(below / "bad.yaml")
     (below / "workflow.yml").write_text("on: {push: {}}\n")
-    (folder / ".git").mkdir()
-    (folder / ".git" / "hidden.yaml").write_text(RULES)
+    (tmp_path / ".git").mkdir()
+    (tmp_path / ".git" / "hidden.yaml").write_text(RULES)
 
-    assert program.main(["check", "."]) == 1
+    ended = cli("check", ".")
 
-    skipped, found, number = capsys.readouterr().out.splitlines()
+    skipped, found, number = ended.lines
+    assert ended.code == 1
     assert skipped == "skipped 1 file without rules in folders"
     assert found.startswith("clusters/one/bad.yaml:6:3: error: ")
     assert number == "1 error, 0 warnings"
 
 
-def test_a_file_that_the_server_would_read_must_have_rules(folder, capsys) -> None:
-    (folder / "bad.yaml").write_text("rule: []\n")
+def test_a_file_that_the_server_would_read_must_have_rules(bad, cli):
+    bad.write_text("rule: []\n")
 
-    assert program.main(["check", str(folder)]) == 1
+    code, output, _ = cli("check", ".")
 
-    assert "bad.yaml:1:1: error: rule" in capsys.readouterr().out
+    assert (code, "bad.yaml:1:1: error: rule" in output) == (1, True)
 
 
 @pytest.mark.parametrize("arguments", [[], ["list"]])
-def test_presets_are_listed_in_each_format(arguments, capsys) -> None:
-    program.main(["presets", *arguments])
-    lines = capsys.readouterr().out.splitlines()
-    program.main(["presets", *arguments, "-o", "json"])
-    listed = json.loads(capsys.readouterr().out)["presets"]
+def test_presets_are_listed_in_each_format(arguments, cli):
+    lines = cli("presets", *arguments).lines
+    listed = json.loads(cli("presets", *arguments, "-o", "json").out)["presets"]
 
     assert [each.split()[0] for each in lines] == [each["name"] for each in listed]
     assert all(line.endswith(each["description"]) for line, each in zip(lines, listed, strict=True))
 
 
-def test_the_rules_of_a_preset_are_printed_as_json(capsys) -> None:
-    assert program.main(["presets", "gpu-dcgm"]) == 0
-    text = capsys.readouterr().out
-    assert program.main(["presets", "gpu-dcgm", "-o", "json"]) == 0
+def test_the_rules_of_a_preset_are_printed_as_json(cli):
+    code, text, _ = cli("presets", "gpu-dcgm")
 
-    assert json.loads(capsys.readouterr().out) == yaml.safe_load(text)
+    assert code == 0
+    assert json.loads(cli("presets", "gpu-dcgm", "-o", "json").out) == yaml.safe_load(text)

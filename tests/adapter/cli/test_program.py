@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from adapter import __version__
-from adapter.cli import commands, program
+from adapter.cli import commands
 
 HEAVY = (
     *("aiohttp", "asyncio", "cryptography", "jinja2", "kubernetes", "orjson"),
@@ -18,46 +18,33 @@ HEAVY = (
 )
 
 
-def test_an_unknown_command_is_refused_with_the_nearest_one(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    assert program.main(["chekc", "rules.yaml"]) == 2
+@pytest.mark.parametrize(
+    ("name", "hint"), [("chekc", "; did you mean check?"), ("rules/my.yaml", "")]
+)
+def test_an_unknown_command_is_refused_with_the_nearest_one(name, hint, cli):
+    see = "`gpu-metrics-adapter --help` lists the commands"
 
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert captured.err.splitlines() == [
-        "chekc: unknown command; did you mean check?",
-        "`gpu-metrics-adapter --help` lists the commands",
-    ]
+    assert cli(name, "rules.yaml") == (2, "", f"{name}: unknown command{hint}\n{see}\n")
 
 
-@pytest.mark.parametrize("argv", [["--help"], ["-h"], ["help"]])
-def test_help_lists_the_commands(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert program.main(argv) == 0
+@pytest.mark.parametrize("name", ["--help", "-h", "help"])
+def test_help_lists_the_commands(name, cli):
+    code, text, _ = cli(name)
 
-    text = capsys.readouterr().out
+    assert code == 0
     assert re.findall(r"^  ([a-z]+) ", text, re.MULTILINE) == list(commands.SUMMARIES)
     assert "--prometheus-url" not in text
 
 
-def test_the_flags_of_the_server_are_in_the_help_of_serve(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    assert program.main(["serve", "--help"]) == 0
+@pytest.mark.parametrize("name", ["serve", "/adapter"])
+def test_the_flags_of_the_server_are_in_the_help_of_serve(name, cli):
+    """The original's chart starts its image with `/adapter` as the first argument."""
+    code, text, _ = cli(name, "--help")
 
-    text = capsys.readouterr().out
+    assert code == 0
     assert "  --prometheus-url url\n" in text
     headings = re.findall(r"^([A-Z].*):$", text, re.MULTILINE)
     assert headings[-1] == "Accepted, without effect"
-
-
-def test_the_path_of_the_original_program_is_not_a_command(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    """The original's chart starts its image with `/adapter` as the first argument."""
-    assert program.main(["/adapter", "--help"]) == 0
-
-    assert "--prometheus-url" in capsys.readouterr().out
 
 
 @pytest.mark.slow
@@ -92,8 +79,9 @@ def test_the_list_of_commands_imports_no_flags() -> None:
 @pytest.mark.slow
 def test_commands_that_only_read_import_no_server() -> None:
     """Those that `check` and `test` need to evaluate requests are imported later, or by `test`."""
-    names = ("check_files", "console", "doctor", "explain", "migrate", "presets_detect", "replay")
-    modules = [*(f"commands.{name}" for name in names), "console.server", "doctor.checks"]
+    names = ("advise", "check_files", "console", "doctor", "explain", "migrate", "presets_detect")
+    modules = [*(f"commands.{name}" for name in names), "commands.replay", "console.server"]
+    modules += ["doctor.advise", "doctor.checks"]
     imports = "".join(f"import adapter.cli.{module}\n" for module in modules)
     code = f"import sys\n{imports}sys.exit('\\n'.join(sys.modules))"
 
@@ -104,29 +92,15 @@ def test_commands_that_only_read_import_no_server() -> None:
     assert [each for each in imported if each.startswith("adapter.server")] == []
 
 
-@pytest.mark.parametrize("argument", ["version", "--version"])
-def test_the_version_is_printed(argument: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert program.main([argument]) == 0
-
-    assert capsys.readouterr().out == f"gpu-metrics-adapter {__version__}\n"
+@pytest.mark.parametrize("name", ["version", "--version"])
+def test_the_version_is_printed(name, cli):
+    assert cli(name) == (0, f"gpu-metrics-adapter {__version__}\n", "")
 
 
-def test_version_takes_no_arguments(capsys: pytest.CaptureFixture[str]) -> None:
-    assert program.main(["version", "serve"]) == 2
+def test_a_command_after_flags_is_refused(cli):
+    code, _, error = cli("-v", 6, "check", "rules.yaml")
 
-    assert capsys.readouterr().err.startswith("serve: unexpected argument\n")
-
-
-def test_a_file_is_not_a_command(capsys: pytest.CaptureFixture[str]) -> None:
-    assert program.main(["rules/my.yaml"]) == 2
-
-    assert capsys.readouterr().err.startswith("rules/my.yaml: unknown command\n")
-
-
-def test_a_command_after_flags_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert program.main(["-v", "6", "check", "rules.yaml"]) == 2
-
-    assert "check: a command must be the first argument" in capsys.readouterr().err
+    assert (code, "check: a command must be the first argument" in error) == (2, True)
 
 
 @pytest.mark.slow
@@ -148,10 +122,10 @@ def test_output_to_a_closed_pipe_gives_no_traceback(argv: list[str], stream: str
     assert done.returncode == (141 if stream == "stdout" else 0)
 
 
-def test_an_interrupted_command_ends_without_a_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_command_ends_without_a_traceback(monkeypatch, cli):
     def interrupted(name: str, argv: list[str]) -> int:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(commands, "run", interrupted)
 
-    assert program.main(["check", "rules.yaml"]) == 130
+    assert cli("check", "rules.yaml").code == 130

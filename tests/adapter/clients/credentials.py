@@ -5,9 +5,8 @@ from __future__ import annotations
 import base64
 from datetime import UTC, datetime
 
-import yaml
-
 from adapter import settings
+from tools import kubeconfig as kubeconfigs
 from tools.certificates import Holder
 from tools.fakes import prometheus as fakes
 
@@ -28,14 +27,8 @@ CA, OTHER_CA = holder("ca", ca=True), holder("another ca", ca=True)
 
 
 def kubeconfig(folder, cluster=None, user=None):
-    document = {
-        "current-context": "a",
-        "contexts": [{"name": "a", "context": {"cluster": "b", "user": "c"}}],
-        "clusters": [{"name": "b", "cluster": {"server": "https://192.0.2.1", **(cluster or {})}}],
-        "users": [{"name": "c", "user": user or {}}],
-    }
-    path = folder / "kubeconfig"
-    path.write_text(yaml.safe_dump(document))
+    cluster = {"server": "https://192.0.2.1", **(cluster or {})}
+    path = kubeconfigs.write(folder / "kubeconfig", cluster, user or {})
     return f"--prometheus-auth-config={path}"
 
 

@@ -6,13 +6,13 @@ import asyncio
 import os
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
 from adapter import errors
 from adapter.clients import credentials, exec_plugin, kubeconfig
-from tools.waiting import until
+from tools import kubeconfig as kubeconfigs
+from tools.waiting import has_ended, until
 
 V1 = "client.authentication.k8s.io/v1"
 SECRET = "s3cret-value"
@@ -41,13 +41,6 @@ path.with_suffix(".part").rename(path)
 """
 
 
-def alive(process: int) -> bool:
-    try:
-        return "\nState:\tZ" not in Path(f"/proc/{process}/status").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "last", ["time.sleep(600)", "raise SystemExit(0)"], ids=["it", "only its child"]
@@ -62,7 +55,7 @@ async def test_a_command_that_hangs_is_killed_with_its_children(tmp_path, monkey
 
     assert time.monotonic() - began < 5
     for process in map(int, pids.read_text().split()):
-        await until(lambda process=process: not alive(process))
+        await until(lambda process=process: has_ended(process))
 
 
 async def test_a_cancelled_command_is_killed(tmp_path):
@@ -76,7 +69,7 @@ async def test_a_cancelled_command_is_killed(tmp_path):
         await task
 
     for process in map(int, pids.read_text().split()):
-        await until(lambda process=process: not alive(process))
+        await until(lambda process=process: has_ended(process))
 
 
 async def test_output_without_end_is_refused():
@@ -135,13 +128,9 @@ async def test_a_valid_token_is_not_renewed_and_a_failure_keeps_it(tmp_path, mon
         return status
 
     monkeypatch.setattr(exec_plugin, "run", run)
-    path = tmp_path / "kubeconfig"
-    path.write_text(
-        "{current-context: a, contexts: [{name: a, context: {cluster: a, user: a}}], clusters: "
-        "[{name: a, cluster: {server: 'https://a'}}], users: [{name: a, user: {exec: {}}}]}"
-    )
+    path = kubeconfigs.write(tmp_path / "kubeconfig", {"server": "https://a"}, {"exec": {}})
 
-    loaded = await kubeconfig.credentials_of(str(path))
+    _, loaded = await kubeconfig.load(str(path))
     sent = [(await loaded.authorization.headers(None))["Authorization"] for _ in range(4)]
 
     assert sent == ["Bearer one", "Bearer two", "Bearer two", "Bearer two"]

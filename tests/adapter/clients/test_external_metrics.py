@@ -129,20 +129,6 @@ async def test_the_limits_can_be_set(cluster, api):
 
 
 @pytest.mark.slow
-async def test_a_namespace_has_so_many_requests_in_flight_and_its_others_wait(cluster, api):
-    other = ExternalMetrics(api, "keda/metrics", limits=Limits(fallback_requests=3))
-    cluster.failures.append(Failure(path=PATH, delay=0.5, times=7))
-    tasks = [asyncio.create_task(values(other)) for _ in range(7)]
-    await until(lambda: len(cluster.requests) >= 3)
-    await asyncio.sleep(0.1)
-
-    assert len(cluster.requests) == 3
-    answers = await asyncio.gather(*tasks, return_exceptions=True)
-    assert [type(each) for each in answers] == [errors.Refused] * 7
-    assert len(cluster.requests) == 7
-
-
-@pytest.mark.slow
 async def test_all_namespaces_have_so_many_requests_in_flight_and_the_others_wait(cluster, other):
     cluster.failures.append(Failure(path=PATH, delay=1, times=40))
     tasks = [
@@ -198,13 +184,6 @@ async def test_a_selector_that_is_not_utf_8_is_not_sent(cluster, other):
         await values(other, selector="a=\udcff")
 
     assert cluster.requests == []
-
-
-async def test_it_is_not_awaited_beyond_the_deadline(cluster, other):
-    cluster.failures.append(Failure(path=PATH, delay=30))
-
-    with pytest.raises(errors.TimedOut):
-        await values(other, seconds=0.05)
 
 
 async def run_until(other: ExternalMetrics, text: str) -> None:

@@ -209,7 +209,7 @@ def test_hostile_kubeconfigs_are_backend_errors(tmp_path, document):
 
     async def use() -> None:
         try:
-            await kubeconfig.credentials_of(str(path))
+            await kubeconfig.load(str(path), server=kubeconfig.ANY_SERVER)
         except errors.BackendError as error:
             assert str(path) in str(error)  # noqa: PT017 - an error is not required
         try:
@@ -239,4 +239,4 @@ def test_files_that_are_no_kubeconfigs_are_backend_errors(tmp_path, content):
     path.write_bytes(content)
 
     with pytest.raises(errors.BackendError):
-        asyncio.run(kubeconfig.credentials_of(str(path)))
+        asyncio.run(kubeconfig.load(str(path), server=kubeconfig.ANY_SERVER))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,6 @@ import yaml
 from aiohttp import web
 
 from adapter import errors
-from adapter.cli import commands
 from adapter.clients import kubectl
 from adapter.clients.kubernetes import Kube
 from adapter.settings.command_line import parse
@@ -146,10 +144,3 @@ async def test_requests_impersonate_with_the_given_credentials(aiohttp_server) -
     assert [value for name, value in sent if name == "Impersonate-Group"] == ["a", "b"]
     assert ["Impersonate-User", "jane"] in sent
     assert ["Authorization", "Bearer t"] in sent
-
-
-@pytest.mark.parametrize("name", ["console", "doctor", "explain", "migrate", "replay"])
-def test_each_command_that_reads_a_cluster_has_the_flags(name: str) -> None:
-    command = importlib.import_module(f"{commands.__name__}.{name}").COMMAND
-
-    assert any(issubclass(each, KubectlSettings) for each in command.groups)

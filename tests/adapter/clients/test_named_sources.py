@@ -79,7 +79,7 @@ async def test_a_kubeconfig_of_a_source_cannot_run_commands(tmp_path, user):
 
     text = await start_error(f"  a: {{url: http://p, authConfig: {config.partition('=')[2]}}}")
 
-    assert "the user 'c' has" in text
+    assert "the user 'it' has" in text
     assert "which runs a command: here, use a token" in text
 
 

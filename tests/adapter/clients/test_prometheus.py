@@ -276,8 +276,7 @@ async def test_path_and_query_string_of_the_url_are_sent_with_each_request(serve
     assert targets[0] == ("/some/prefix/api/v1/query", "nocache=1&extra_label=a%26b&extra_label=c")
 
 
-async def test_headers_are_sent_and_gzip_is_accepted(serve, session):
-    fake = await serve(fakes.says(EMPTY))
+async def test_headers_are_sent_and_gzip_is_accepted(fake, session):
     client = Prometheus(session, fake.url, headers={"X-Scope-OrgID": "team"})
 
     await client.query("up")
@@ -322,8 +321,7 @@ async def test_values_of_the_query_string_are_sent_and_never_logged(serve, sessi
     assert "s3cret" not in f"{caught.value} {logged} {client.reachability.check().fact}"
 
 
-async def test_each_request_is_logged_at_debug_level_without_credentials(serve, session, caplog):
-    fake = await serve(fakes.says(EMPTY))
+async def test_each_request_is_logged_at_debug_level_without_credentials(fake, session, caplog):
     client = Prometheus(session, fake.url.replace("http://", "http://user:secret@"))
 
     with caplog.at_level(logging.DEBUG, logger="adapter"):
@@ -719,9 +717,8 @@ async def test_long_queries_are_shortened_in_errors(serve, session):
 # Metrics
 
 
-async def test_requests_are_counted_by_path_and_outcome(serve, session):
+async def test_requests_are_counted_by_path_and_outcome(fake, session):
     registry = prometheus_client.CollectorRegistry()
-    fake = await serve(fakes.says(EMPTY))
     client = Prometheus(session, fake.url, requests=telemetry.PrometheusRequestMetrics(registry))
 
     await client.query("up")

@@ -1,13 +1,11 @@
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from adapter import errors, settings
 from adapter.clients import kubernetes as kube
 from adapter.clients import sources, transport
-from tools.fakes import kubernetes
+from tools import kubeconfig
 
 
 @pytest.fixture(autouse=True)
@@ -53,14 +51,8 @@ def test_no_proxy_variable_or_an_exception_means_no_proxy(environment, excepted)
     assert transport.proxy_for("http://prometheus.monitoring") is None
 
 
-def replace_server(kubeconfig, url):
-    kubeconfig.write_text(kubeconfig.read_text().replace(url, "http://cluster.invalid/"))
-    return kubeconfig
-
-
 async def test_requests_to_the_api_server_use_the_proxy(environment, cluster, api_server, tmp_path):
-    url = str(api_server.make_url("/"))
-    path = replace_server(Path(kubernetes.kubeconfig(tmp_path, api_server)), url)
+    path = kubeconfig.write(tmp_path / "kubeconfig", {"server": "http://cluster.invalid/"}, {})
 
     async def pods():
         api = await kube.Kube.connect(str(path), qps=99, burst=99)
@@ -71,7 +63,7 @@ async def test_requests_to_the_api_server_use_the_proxy(environment, cluster, ap
 
     with pytest.raises(errors.Unreachable):
         await pods()
-    environment.setenv("http_proxy", url)
+    environment.setenv("http_proxy", str(api_server.make_url("/")))
     document = await pods()
 
     assert document["kind"] == "PodList"

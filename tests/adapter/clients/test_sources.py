@@ -233,19 +233,6 @@ async def test_client_certificate_files_are_reread(
     assert warned[1].endswith("No such file or directory; the previous TLS files stay in use")
 
 
-async def test_the_ca_file_is_reread(password_protected, folder, tmp_path, monkeypatch):
-    monkeypatch.setattr(credentials, "MAX_AGE", -1.0)
-    ca = tmp_path / "ca.crt"
-    ca.write_bytes(OTHER_CA.pem)
-    password = f"--prometheus-header=Authorization={BASIC}"
-    async with connected(password_protected, password, f"--prometheus-ca-file={ca}") as client:
-        with pytest.raises(errors.Unreachable, match="CERTIFICATE_VERIFY_FAILED"):
-            await client.query("vector(1)")
-        ca.write_bytes(OTHER_CA.pem + CA.pem)
-
-        assert (await client.query("vector(1)")).samples
-
-
 # Tokens and their renewal
 
 

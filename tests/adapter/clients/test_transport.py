@@ -6,11 +6,9 @@ import asyncio
 import contextlib
 import ssl
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import aiohttp
 import pytest
-import yaml
 from aiohttp import web
 
 from adapter import errors
@@ -19,6 +17,7 @@ from adapter.clients.kubernetes import Kube
 from adapter.clients.prometheus import Prometheus
 from adapter.clients.transport import abort_on_exit
 from tests.adapter.clients.credentials import CA, OTHER_CA, holder
+from tools import kubeconfig
 from tools.certificates import Holder
 from tools.fakes import kubernetes
 
@@ -171,34 +170,20 @@ async def test_api_server_is_not_followed_to_another_origin(redirecting, other, 
 # Files of a kubeconfig
 
 
-@pytest.fixture
-def with_ca_file(tmp_path):
-    """Write a kubeconfig for a server whose CA is in a file; return the paths of both."""
-
-    def write(server) -> tuple[str, Path]:
-        path = Path(kubernetes.kubeconfig(tmp_path, server))
-        document = yaml.safe_load(path.read_text())
-        document["clusters"][0]["cluster"]["certificate-authority"] = "ca.crt"
-        path.write_text(yaml.safe_dump(document))
-        (tmp_path / "ca.crt").write_bytes(OTHER_CA.pem)
-        return str(path), tmp_path / "ca.crt"
-
-    return write
-
-
-async def test_the_ca_file_of_the_api_server_is_read_again(
-    aiohttp_server, tmp_path, monkeypatch, with_ca_file
-):
+async def test_the_ca_file_of_the_api_server_is_read_again(aiohttp_server, tmp_path, monkeypatch):
     monkeypatch.setattr(credentials, "MAX_AGE", -1.0)
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     holder("one", CA, addresses=["127.0.0.1"]).client(context, tmp_path)
     server = await aiohttp_server(kubernetes.Cluster().app(), ssl=context)
-    path, file = with_ca_file(server)
-    api = await Kube.connect(path, qps=1e6, burst=10**6)
+    ca = tmp_path / "ca.crt"
+    ca.write_bytes(OTHER_CA.pem)
+    cluster = {"server": str(server.make_url("/")), "certificate-authority": str(ca)}
+    path = kubeconfig.write(tmp_path / "kubeconfig", cluster, {})
+    api = await Kube.connect(str(path), qps=1e6, burst=10**6)
 
     with pytest.raises(errors.Unreachable, match="CERTIFICATE_VERIFY_FAILED"):
         await api.get("/api/v1/pods")
-    file.write_bytes(CA.pem)
+    ca.write_bytes(CA.pem)
     assert (await api.get("/api/v1/pods"))["kind"] == "PodList"
 
     await api.close()

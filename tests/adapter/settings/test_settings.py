@@ -12,6 +12,7 @@ from adapter import settings
 from adapter.settings import ciphers, serving
 from adapter.settings.flag import Flag, FlagGroup, comma_separated, flags
 from adapter.settings.settings import GROUPS, IGNORED
+from rules.kinds import SCALE_TARGETS
 from tools import docs
 
 RULES = ("--config", "rules.yaml")
@@ -30,6 +31,21 @@ def problems(*argv: str) -> tuple[str, ...]:
     return problems
 
 
+def test_without_another_one_the_embedded_prometheus_is_that_of_all_rules():
+    embedded = "--embedded-prometheus-url=http://127.0.0.1:9090"
+
+    assert parse(embedded).prometheus.url == "http://127.0.0.1:9090"
+    other = parse("--prometheus-url=http://prometheus", embedded)
+    assert (other.prometheus.url, other.embedded.url) == (
+        "http://prometheus",
+        "http://127.0.0.1:9090",
+    )
+    assert problems("--embedded-prometheus-interval=1s") == (
+        "--embedded-prometheus-interval: needs --embedded-prometheus-url",
+    )
+    assert "http or https URL" in problems("--embedded-prometheus-url=a")[0]
+
+
 def test_defaults_are_those_of_the_original():
     parsed = settings.parse(())
     given = {
@@ -46,7 +62,9 @@ def test_defaults_are_those_of_the_original():
         ("prometheus", "url"): "https://localhost",
         ("prometheus", "verb"): "GET",
         ("prometheus", "timeout"): 10.0,
+        ("embedded", "interval"): 5.0,
         ("cluster", "discovery_interval"): 600.0,
+        ("cluster", "scale_targets"): tuple(map(dataclasses.asdict, SCALE_TARGETS)),
         ("cluster", "qps"): 5.0,
         ("cluster", "burst"): 10,
         ("serving", "event_loop"): "uvloop",
@@ -180,6 +198,10 @@ def test_a_mistake_is_one_problem_that_names_the_flag(argv, problem):
         ("--metrics-relist-interval=-1m0s", "must be more than 0"),
         ("--metrics-max-age=-1m0s", "must be 0 or more"),
         ("--discovery-interval=-1m0s", "must be 0 or more"),
+        (
+            "--scale-targets=Rollout",
+            "'Rollout' is not RESOURCE.GROUP, such as rollouts.argoproj.io",
+        ),
         ("--shutdown-delay=-1s", "must be 0 or more"),
         ("--bind-address=here", "must be an IP address or localhost"),
         ("--query-freshness=-1s", "must be 0 or more"),
@@ -196,8 +218,11 @@ def test_an_invalid_value_is_refused_with_what_is_expected(argv, reason):
         ("--metrics-relist-interval=10", ": must be a duration such as 90s or 1m30s: "),
         ("--query-freshness=often", ": must be a duration such as 90s or 1m30s: "),
         ("--query-freshness=", ": must be a duration such as 90s or 1m30s: "),
-        ("--tls-min-version=TLS1.2", ": unknown TLS version 'TLS1.2'"),
-        ("--tls-cipher-suites=NOPE", ": unknown cipher suites NOPE"),
+        (
+            "--tls-min-version=TLS1.2",
+            ": unknown TLS version 'TLS1.2': must be one of VersionTLS10, ",
+        ),
+        ("--tls-cipher-suites=NOPE", ": unknown cipher suites NOPE: must be among TLS_AES_128_"),
         ("--tls-sni-cert-key=a", ": expected comma separated"),
     ],
 )

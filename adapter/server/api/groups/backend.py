@@ -19,6 +19,7 @@ from adapter.server.apimachinery.request_info import RequestInfo
 from adapter.server.causes.collector import CauseCollector
 from adapter.server.cluster.object_index import Object
 from adapter.server.evaluation.evaluation import Evaluation
+from adapter.server.evaluation.forecasts import Forecasts
 from adapter.server.series.generation import Generation
 from rules.causes import missing
 from rules.causes.candidates import Inventory
@@ -127,6 +128,7 @@ class Backend:
     objects: ObjectSource
     evaluation: Evaluation
     collector: CauseCollector
+    forecasts: Forecasts = field(default_factory=Forecasts)
     questions: Questions = field(default_factory=Questions)
     fallback: ExternalMetrics | None = None
     """The server that has the external metrics which no rule produces; None if there is none."""

@@ -14,20 +14,22 @@ from dataclasses import dataclass
 
 from adapter.errors import BackendError
 from adapter.server.api.groups import question
-from adapter.server.api.groups.backend import Backend, ObjectSource
+from adapter.server.api.groups.backend import Backend
 from adapter.server.api.groups.group import Content, Resource
 from adapter.server.api.groups.question import ALL, NAMESPACE_METRICS, Question, Target, not_found
 from adapter.server.apimachinery import encoding, negotiation
 from adapter.server.apimachinery.request_info import RequestInfo
-from adapter.server.evaluation.evaluation import Evaluated, Evaluation
+from adapter.server.evaluation.evaluation import Evaluated
+from adapter.server.evaluation.forecasts import Key
 from rules import metrics_apis, quantity
 from rules.causes import missing
 from rules.causes.reasons import Reason
-from rules.errors import AmbiguousSampleError, PlanError, UnknownResourceError
+from rules.errors import AmbiguousSampleError, PlanError
 from rules.findings import Finding
 from rules.kinds import NAMESPACES, NODES, PODS, GroupResource, Kind, Kinds
 from rules.query import plan as plans
 from rules.query.aggregate import Value, of_workloads
+from rules.query.ahead import Forecast
 from rules.query.catalog import Catalog, Entry
 from rules.query.plan import Plan
 from rules.selectors import selectors
@@ -55,6 +57,8 @@ class RequestedMetric:
     question: Question
     names: tuple[str, ...]
     """Of the objects, or of the pods of the workloads."""
+    selected: tuple[str, ...]
+    """Of all objects that are selected, also of pods that are not Ready long enough."""
     pods_of: Mapping[str, tuple[str, ...]] | None
     """Workloads and their pods; None for a metric that is not computed from pods."""
     young: tuple[Finding, ...]
@@ -91,11 +95,8 @@ def to_object_scope(info: RequestInfo, kinds: Kinds) -> RequestInfo:
     if info.name in {"", ALL}:
         return info
     resource, _, group = info.resource.partition(".")
-    try:
-        kind = kinds.resolve(resource, group)
-    except UnknownResourceError:
-        return info
-    if kind.namespaced or kind.group_resource == NAMESPACES:
+    kind = kinds.find(resource, group)
+    if kind is None or kind.namespaced or kind.group_resource == NAMESPACES:
         return info
     return info.without_namespace
 
@@ -115,7 +116,8 @@ def resources(catalog: Catalog) -> Sequence[Resource]:
 async def resolve(info: RequestInfo, backend: Backend) -> RequestedMetric:
     """Return the metric and the names of its objects. Raises ApiError."""
     resolved = await question.resolve(info, backend)
-    names, pods_of = await _names(resolved, backend), None
+    selected = names = await _names(resolved, backend)
+    pods_of = None
     if names and resolved.entry.pods is not None:
         pods_of = await _pods_of(resolved, names, backend)
         names = tuple(dict.fromkeys(pod for pods in pods_of.values() for pod in pods))
@@ -123,7 +125,12 @@ async def resolve(info: RequestInfo, backend: Backend) -> RequestedMetric:
     if names and resolved.entry.min_pod_age is not None:
         names, young = await _without_young(resolved, names, resolved.entry.min_pod_age, backend)
     return RequestedMetric(
-        version=info.version, question=resolved, names=names, pods_of=pods_of, young=young
+        version=info.version,
+        question=resolved,
+        names=names,
+        selected=selected,
+        pods_of=pods_of,
+        young=young,
     )
 
 
@@ -175,6 +182,10 @@ async def content(
         if found.partial:
             where = str(query.steps[0].rule.config.where)
             causes = (missing.partial_response(where), *causes)
+    key, forecast = None, None
+    if resolved.entry.ahead is not None:
+        key = question.forecast_key(resolved)
+        values, forecast = backend.forecasts.scale(key, values), backend.forecasts.served(key)
     # `values` are of `names`: the same values have the same names.
     sources: tuple[object, ...] = (kind, values)
     if pods_of is not None and (how := requested.entry.workloads):
@@ -186,13 +197,15 @@ async def content(
     is_current = None
     if query is not None and of_names and not causes:
         is_current = functools.partial(
-            _is_current, resolved, names, query, found, backend.objects, backend.evaluation
+            _is_current, resolved, names, query, found, backend, key, forecast
         )
     return Content(
         sources=sources,
         items=len(values),
         causes=causes,
         is_current=is_current,
+        values=values,
+        selected=requested.selected,
         build=lambda _: _value_list(
             requested.version,
             target.metric,
@@ -211,13 +224,16 @@ def _is_current(
     names: tuple[str, ...],
     query: Plan,
     found: _Evaluated,
-    objects: ObjectSource,
-    evaluation: Evaluation,
+    backend: Backend,
+    key: Key | None,
+    forecast: Forecast | None,
 ) -> bool:
     """Return whether the objects and their values are still the same; if so, count a request."""
-    if not evaluation.repeats(query, found):
+    if key is not None and backend.forecasts.served(key) is not forecast:
         return False
-    present = objects.present_names(
+    if not backend.evaluation.repeats(query, found):
+        return False
+    present = backend.objects.present_names(
         resolved.listed, namespace=resolved.target.namespace, selector=resolved.selector
     )
     return present is names
@@ -251,7 +267,9 @@ async def _pods_of(
         backend.objects.pod_selectors(resource, namespace=target.namespace), resource, target
     )
     if target.name not in {ALL, *selectors_of}:
-        cause = missing.absent_object(resource, target.name, namespace=target.namespace)
+        of_scale = resource in backend.kinds.scale_targets
+        cause_of = missing.unread_scale if of_scale else missing.absent_object
+        cause = cause_of(resource, target.name, namespace=target.namespace)
         raise not_found(target, backend, [cause], name=target.name)
     return {
         name: await _names_of(PODS, selectors_of[name], target, backend)

@@ -138,7 +138,7 @@ async def content(
         sources=(found.values,),
         items=len(found.values),
         causes=causes,
-        negative=any(each.value.milli < 0 for each in found.values),
+        values=found.values,
         build=partial(_value_list, requested.info, found.values),
     )
 

@@ -6,7 +6,7 @@ adapter only through `Backend`, which a request reads once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, TypeVar
 
@@ -16,6 +16,7 @@ from adapter.server.apimachinery.negotiation import Transform
 from adapter.server.apimachinery.request_info import RequestInfo
 from rules.findings import Finding
 from rules.metrics_apis import MetricsApi
+from rules.query.aggregate import ExternalValue, Value
 from rules.query.catalog import Catalog
 
 Requested = TypeVar("Requested")
@@ -42,8 +43,10 @@ class Content:
     is_current: Callable[[], bool] | None = None
     """Returns whether the next request of the same text, of the same backend, has the same content;
     None if that takes as long as to answer it."""
-    negative: bool = False
-    """Whether an external metric has a value below 0."""
+    values: Mapping[str, Value] | Sequence[ExternalValue] = ()
+    """Values by the name of the object, or of an external metric."""
+    selected: tuple[str, ...] = ()
+    """Names of the objects that the request selects, with and without a value."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

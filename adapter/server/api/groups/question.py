@@ -15,6 +15,7 @@ from adapter.errors import ApiError, BackendError
 from adapter.server.api.groups import options
 from adapter.server.api.groups.backend import Backend
 from adapter.server.apimachinery.request_info import RequestInfo
+from adapter.server.evaluation.forecasts import Key
 from rules.causes import missing
 from rules.causes.wording import printable
 from rules.errors import SelectorError, UnknownResourceError
@@ -68,6 +69,19 @@ class Question:
     entry: Entry
     can_exist: bool
     """Whether Kubernetes accepts the target's names; other names reach no template."""
+
+
+def forecast_key(question: Question) -> Key:
+    """Return the key of the forecast by which the values are scaled."""
+    target, entry = question.target, question.entry
+    return (
+        target.namespace,
+        entry.resource,
+        target.name,
+        entry.metric,
+        question.selector.meaning,
+        question.metric_selector.meaning,
+    )
 
 
 async def resolve(info: RequestInfo, backend: Backend) -> Question:

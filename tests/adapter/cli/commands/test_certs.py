@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import base64
 import datetime as dt
+import functools
 import os
 
 import pytest
 import yaml
 from cryptography import x509
 
-from adapter.cli import program
 from certs import secret
 from certs.bundle import Bundle
 from tools.certificates import Holder
@@ -23,16 +23,17 @@ def namespace(monkeypatch):
     monkeypatch.setenv("POD_NAMESPACE", "ns")
 
 
-def run(*argv):
-    return program.main(["certs", "issue", *argv])
+@pytest.fixture
+def run(cli):
+    return functools.partial(cli, "certs", "issue")
 
 
-def test_the_secret_is_printed_in_the_form_that_the_adapter_reads(capsys):
-    assert run() == 0
+def test_the_secret_is_printed_in_the_form_that_the_adapter_reads(run):
+    captured = run()
 
-    captured = capsys.readouterr()
     document = yaml.safe_load(captured.out)
     state = secret.read(document)
+    assert captured.code == 0
     assert document["metadata"]["name"] == "gpu-metrics-adapter-tls"
     assert document["metadata"]["namespace"] == "ns"
     assert state.serving.names[:3] == NAMES
@@ -41,11 +42,11 @@ def test_the_secret_is_printed_in_the_form_that_the_adapter_reads(capsys):
     assert "PRIVATE" not in captured.err
 
 
-def test_names_and_validity_come_from_the_flags(capsys):
+def test_names_and_validity_come_from_the_flags(run):
     names = ("--service-name=other", "--service-namespace=x", "--secret-name=y", "--days=3")
-    assert run(*names, "--ca-days=9", "--host=a.test", "--host=10.0.0.1") == 0
+    ended = run(*names, "--ca-days=9", "--host=a.test", "--host=10.0.0.1")
 
-    document = yaml.safe_load(capsys.readouterr().out)
+    document = yaml.safe_load(ended.out)
     state = secret.read(document)
     assert (document["metadata"]["name"], document["metadata"]["namespace"]) == ("y", "x")
     assert state.serving.names == (
@@ -61,20 +62,18 @@ def test_names_and_validity_come_from_the_flags(capsys):
         assert dt.timedelta(days=days, minutes=-1) < left <= dt.timedelta(days=days)
 
 
-def test_the_default_namespace_is_that_of_the_manifests(capsys, monkeypatch):
+def test_the_default_namespace_is_that_of_the_manifests(run, monkeypatch):
     monkeypatch.delenv("POD_NAMESPACE")
 
-    assert run() == 0
-
-    assert "namespace: gpu-metrics-adapter\n" in capsys.readouterr().out
+    assert "namespace: gpu-metrics-adapter\n" in run().out
 
 
-def test_out_writes_each_part_to_a_file(tmp_path, capsys):
+def test_out_writes_each_part_to_a_file(tmp_path, run):
     folder = tmp_path / "new" / "folder"
 
-    assert run(f"--out={folder}") == 0
+    code, output, _ = run(f"--out={folder}")
 
-    assert capsys.readouterr().out == ""
+    assert (code, output) == (0, "")
     contents = {path.name: path.read_bytes() for path in folder.iterdir()}
     assert set(contents) == {"ca.crt", "ca.key", "tls.crt", "tls.key", "secret.yaml", "caBundle"}
     assert base64.b64decode(contents["caBundle"]) == contents["ca.crt"]
@@ -84,45 +83,45 @@ def test_out_writes_each_part_to_a_file(tmp_path, capsys):
         assert (folder / name).stat().st_mode & 0o077 == 0
 
 
-def test_a_key_is_not_overwritten(tmp_path, capsys):
+def test_a_key_is_not_overwritten(tmp_path, run):
     (tmp_path / "ca.key").write_text("precious")
 
-    assert run(f"--out={tmp_path}") == 1
+    code, _, error = run(f"--out={tmp_path}")
 
-    assert f"{tmp_path}: ca.key already exists" in capsys.readouterr().err
+    assert (code, f"{tmp_path}: ca.key already exists" in error) == (1, True)
     assert [path.name for path in tmp_path.iterdir()] == ["ca.key"]
 
 
-def test_a_symbolic_link_is_not_followed(tmp_path, capsys):
+def test_a_symbolic_link_is_not_followed(tmp_path, run):
     folder, target = tmp_path / "folder", tmp_path / "target"
     folder.mkdir()
     (folder / "tls.key").symlink_to(target)
 
-    assert run(f"--out={folder}") == 1
+    code, _, error = run(f"--out={folder}")
 
-    assert f"{folder}: tls.key already exists" in capsys.readouterr().err
+    assert (code, f"{folder}: tls.key already exists" in error) == (1, True)
     assert [path.name for path in folder.iterdir()] == ["tls.key"]
     assert not target.exists()
 
 
-def test_a_symbolic_link_that_appears_later_is_not_followed(tmp_path, capsys, monkeypatch):
+def test_a_symbolic_link_that_appears_later_is_not_followed(tmp_path, run, monkeypatch):
     (tmp_path / "tls.key").symlink_to(tmp_path / "target")
     monkeypatch.setattr(os.path, "lexists", lambda path: False)
 
-    assert run(f"--out={tmp_path}") == 1
+    code, _, error = run(f"--out={tmp_path}")
 
-    assert f"{tmp_path / 'tls.key'}: File exists" in capsys.readouterr().err
+    assert (code, f"{tmp_path / 'tls.key'}: File exists" in error) == (1, True)
     assert not (tmp_path / "target").exists()
 
 
-def test_an_existing_ca_issues_another_certificate(tmp_path, capsys):
+def test_an_existing_ca_issues_another_certificate(tmp_path, run):
     run(f"--out={tmp_path / 'first'}")
     files = (
         f"--ca-cert-file={tmp_path / 'first/ca.crt'}",
         f"--ca-key-file={tmp_path / 'first/ca.key'}",
     )
 
-    assert run(*files, f"--out={tmp_path / 'second'}") == 0
+    assert run(*files, f"--out={tmp_path / 'second'}").code == 0
 
     for name, same in (("ca.crt", True), ("tls.crt", False)):
         both = [(tmp_path / folder / name).read_bytes() for folder in ("first", "second")]
@@ -131,29 +130,24 @@ def test_an_existing_ca_issues_another_certificate(tmp_path, capsys):
     chain[0].verify_directly_issued_by(chain[1])
 
 
-def test_errors_name_their_cause(tmp_path, capsys):
+def test_errors_name_their_cause(tmp_path, run):
     holder = Holder("no-ca", ca=False)
     certificate, key = tmp_path / "a", tmp_path / "b"
     certificate.write_bytes(holder.pem)
     key.write_bytes(holder.bundle.key_pem)
-    messages = []
-
-    assert run(f"--ca-cert-file={certificate}") == 2
     together = "--ca-cert-file and --ca-key-file must be given together\n"
-    assert capsys.readouterr().err.startswith(together)
-    for argv in (
-        [f"--ca-cert-file={certificate}", f"--ca-key-file={key}"],
-        ["--ca-cert-file=/none", f"--ca-key-file={key}"],
-        ["--host=ä"],
+
+    code, _, error = run(f"--ca-cert-file={certificate}")
+    assert (code, error.startswith(together)) == (2, True)
+    for argv, message in (
+        ([f"--ca-cert-file={certificate}", f"--ca-key-file={key}"], "CN=no-ca is not a CA\n"),
+        (["--ca-cert-file=/none", f"--ca-key-file={key}"], "/none: No such file or directory\n"),
+        (["--host=ä"], "cannot issue a certificate for host 'ä'"),
     ):
-        assert run(*argv) == 1
-        messages.append(capsys.readouterr().err.strip())
-
-    assert messages[0] == "CN=no-ca is not a CA"
-    assert messages[1] == "/none: No such file or directory"
-    assert messages[2].startswith("cannot issue a certificate for host 'ä'")
+        code, _, error = run(*argv)
+        assert (code, error.startswith(message)) == (1, True)
 
 
-@pytest.mark.parametrize("argv", [["--days=0"], ["--days=x"], ["--day=3"]])
-def test_an_invalid_command_line_is_refused(argv):
-    assert run(*argv) == 2
+@pytest.mark.parametrize("argument", ["--days=0", "--days=x", "--day=3"])
+def test_an_invalid_command_line_is_refused(argument, run):
+    assert run(argument).code == 2

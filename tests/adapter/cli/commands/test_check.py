@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
-
-from adapter.cli import program
 
 CONFIG_MAP = """\
 apiVersion: v1
@@ -38,28 +34,24 @@ spec:
 
 
 @pytest.fixture
-def check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
-    monkeypatch.chdir(tmp_path)
+def check(tmp_path, cli):
+    """Check a file; return the exit code and the lines."""
 
-    def run(text: str, *arguments: str) -> tuple[int, list[str]]:
-        Path("f.yaml").write_text(text)
-        code = program.main(["check", "f.yaml", *arguments])
-        return code, capsys.readouterr().out.splitlines()
+    def run(text, *arguments):
+        (tmp_path / "f.yaml").write_text(text)
+        ended = cli("check", "f.yaml", *arguments)
+        return ended.code, ended.lines
 
     return run
 
 
-def test_a_configmap_is_checked(check) -> None:
-    assert check(CONFIG_MAP) == (
-        0,
-        [
-            "f.yaml:5: ConfigMap adapter, key config.yaml",
-            "0 errors, 0 warnings",
-        ],
-    )
+def test_a_configmap_is_checked(check):
+    title = "f.yaml:5: ConfigMap adapter, key config.yaml"
+
+    assert check(CONFIG_MAP) == (0, [title, "0 errors, 0 warnings"])
 
 
-def test_a_deployment_is_checked_with_its_configmap_and_presets(check) -> None:
+def test_a_deployment_is_checked_with_its_configmap_and_presets(check):
     code, lines = check(CONFIG_MAP + DEPLOYMENT)
 
     assert code == 0
@@ -75,22 +67,17 @@ def test_a_deployment_is_checked_with_its_configmap_and_presets(check) -> None:
         ("mountPath: /etc/adapter", "mountPath: /etc/other", "/etc/adapter/config.yaml"),
     ],
 )
-def test_rules_of_a_deployment_that_are_not_checked_are_named(
-    check, before: str, after: str, unread: str
-) -> None:
+def test_rules_of_a_deployment_that_are_not_checked_are_named(check, before, after, unread):
     _, lines = check(CONFIG_MAP + DEPLOYMENT.replace(before, after))
 
     expected = f"f.yaml:19: Deployment adapter, container adapter; not among the files: {unread}"
     assert expected in lines
 
 
-def test_presets_before_the_file_stay_before_it(check) -> None:
-    args = "--preset=gpu-dcgm, --config=/etc/adapter/config.yaml"
+def test_presets_before_the_file_stay_before_it(check):
+    args = ("--preset=gpu-dcgm", "--config=/etc/adapter/config.yaml")
 
-    _, lines = check(
-        CONFIG_MAP
-        + DEPLOYMENT.replace("--config=/etc/adapter/config.yaml, --preset=gpu-dcgm", args)
-    )
+    _, lines = check(CONFIG_MAP + DEPLOYMENT.replace(", ".join(args[::-1]), ", ".join(args)))
 
     assert lines[2].startswith("f.yaml:8:13: warning: rules[0].name: produces the same metric")
 
@@ -121,21 +108,21 @@ def test_presets_before_the_file_stay_before_it(check) -> None:
         ),
     ],
 )
-def test_a_fault_in_a_deployment_is_an_error(check, before: str, after: str, message: str) -> None:
+def test_a_fault_in_a_deployment_is_an_error(check, before, after, message):
     code, lines = check(CONFIG_MAP + DEPLOYMENT.replace(before, after))
 
     assert code == 1
     assert message in lines
 
 
-def test_a_deployment_that_does_not_read_its_configmap_gives_a_warning(check) -> None:
+def test_a_deployment_that_does_not_read_its_configmap_gives_a_warning(check):
     _, lines = check(CONFIG_MAP + DEPLOYMENT.replace("--config=/etc/adapter/config.yaml, ", ""))
 
     (warning,) = (each for each in lines if "has no --config" in each)
     assert "the rules in ConfigMap adapter, which is mounted at /etc/adapter, are not" in warning
 
 
-def test_flags_in_helm_values_are_checked(check) -> None:
+def test_flags_in_helm_values_are_checked(check):
     code, lines = check("rules: {default: false}\nextraArguments: [--prometheus-tokn-file=x]\n")
 
     assert code == 1
@@ -144,7 +131,7 @@ def test_flags_in_helm_values_are_checked(check) -> None:
     )
 
 
-def test_an_unknown_preset_of_a_deployment_is_an_error(check) -> None:
+def test_an_unknown_preset_of_a_deployment_is_an_error(check):
     code, lines = check(DEPLOYMENT.replace("gpu-dcgm", "gpu-dcmg", 3))
 
     assert code == 1
@@ -154,17 +141,10 @@ def test_an_unknown_preset_of_a_deployment_is_an_error(check) -> None:
 SERVICE = "apiVersion: v1\nkind: Service\nmetadata: {name: x}\n"
 
 
-def test_manifests_without_any_rules_give_a_warning(check) -> None:
-    assert check(SERVICE) == (
-        0,
-        [
-            (
-                "f.yaml: warning: contains no rules: no ConfigMap with rules, and no workload of "
-                "an adapter"
-            ),
-            "0 errors, 1 warning",
-        ],
-    )
+def test_manifests_without_any_rules_give_a_warning(check):
+    warning = "contains no rules: no ConfigMap with rules, and no workload of an adapter"
+
+    assert check(SERVICE) == (0, [f"f.yaml: warning: {warning}", "0 errors, 1 warning"])
 
 
 @pytest.mark.parametrize(
@@ -183,7 +163,7 @@ def test_manifests_without_any_rules_give_a_warning(check) -> None:
         "rules: [A",
     ],
 )
-def test_text_of_a_file_forges_no_line_and_controls_no_terminal(check, text: str) -> None:
+def test_text_of_a_file_forges_no_line_and_controls_no_terminal(check, text):
     hostile = r"\e[2J\nFORGED\u202e"
 
     _, lines = check(text.replace("A", hostile))
@@ -192,33 +172,32 @@ def test_text_of_a_file_forges_no_line_and_controls_no_terminal(check, text: str
     assert not any(line.startswith("FORGED") for line in lines), lines
 
 
-def test_other_manifests_beside_rules_give_no_warning(check) -> None:
-    Path("other.yaml").write_text(SERVICE)
+def test_other_manifests_beside_rules_give_no_warning(check, tmp_path):
+    (tmp_path / "other.yaml").write_text(SERVICE)
 
     assert check(CONFIG_MAP, "other.yaml")[1][-1] == "0 errors, 0 warnings"
 
 
-def test_the_files_of_a_folder_are_checked_as_the_server_reads_them(
-    check, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder = Path("rules")
+def test_the_files_of_a_folder_are_checked_as_the_server_reads_them(tmp_path, cli):
+    folder = tmp_path / "rules"
     folder.mkdir()
     for name in ("b.yaml", "a.yml", ".hidden.yaml", "README.md"):
         (folder / name).write_text("nothing: x\n")
 
-    assert program.main(["check", "--config=rules"]) == 1
+    ended = cli("check", "--config=rules")
 
-    errors = [each for each in capsys.readouterr().out.splitlines() if ": error: " in each]
+    errors = [each for each in ended.lines if ": error: " in each]
+    assert ended.code == 1
     assert [each.partition(":")[0] for each in errors] == ["rules/a.yml", "rules/b.yaml"]
 
 
-def test_presets_that_are_detected_are_named_and_not_read_as_a_file(check) -> None:
+def test_presets_that_are_detected_are_named_and_not_read_as_a_file(check):
     note = "preset auto: `presets detect --prometheus-url=URL` prints which it means"
 
     assert check(SERVICE.replace("x", "y"), "--preset=auto")[1][0] == note
 
 
-def test_targets_of_hpas_are_checked(check) -> None:
+def test_targets_of_hpas_are_checked(check):
     text = """\
 apiVersion: autoscaling/v2
 kind: HorizontalPodAutoscaler
@@ -252,7 +231,7 @@ spec:
     ]
 
 
-def test_strict_makes_warnings_fail(check) -> None:
+def test_strict_makes_warnings_fail(check):
     text = """\
 externalRules:
 - seriesQuery: "jobs_total"

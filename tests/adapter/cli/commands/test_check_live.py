@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 
 import prometheus_client
 import pytest
 from prometheus_client.core import Metric
 
-from adapter.cli import program
 from tools.real import prometheus
 from tools.real.prometheus import Prometheus
 
@@ -20,10 +18,6 @@ COUNTED = "ticks"
 """A counter whose name does not tell that it is one."""
 PODS = "{overrides: {namespace: {resource: namespace}, pod: {resource: pod}}}"
 QUERY = "sum(<<.Series>>{<<.LabelMatchers>>}) by (<<.GroupBy>>)"
-
-Report = tuple[int, list[str], list[str]]
-"""The exit code, the lines about the rules, and the warnings."""
-Check = Callable[..., Report]
 
 
 class Ticks:
@@ -72,31 +66,25 @@ def server(real_servers: None, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 
 @pytest.fixture
-def check_file(
-    server: Prometheus,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> Check:
-    """Check a file of rules."""
-    monkeypatch.chdir(tmp_path)
+def check_file(server, tmp_path, cli):
+    """Check a file of rules; return the exit code, the lines about the rules, and the warnings."""
 
-    def run(text: str) -> Report:
-        Path("f.yaml").write_text(text)
-        code = program.main(["check", "f.yaml", f"--prometheus-url={server.url}"])
-        *lines, _ = capsys.readouterr().out.splitlines()
+    def run(text):
+        (tmp_path / "f.yaml").write_text(text)
+        ended = cli("check", "f.yaml", f"--prometheus-url={server.url}")
+        *lines, _ = ended.lines
         warnings = [each for each in lines if "warning: " in each]
         others = [each for each in lines if "warning: " not in each and "note: " not in each]
-        return code, others, warnings
+        return ended.code, others, warnings
 
     return run
 
 
 @pytest.fixture
-def check(check_file: Check) -> Check:
+def check(check_file):
     """Check one rule, and `more` rules."""
 
-    def run(section: str = "rules", more: str = "", **keys: str) -> Report:
+    def run(section="rules", more="", **keys):
         keys = {"seriesQuery": "gpu_util", "resources": PODS, "metricsQuery": f"'{QUERY}'"} | keys
         rule = ", ".join(f"{key}: {value}" for key, value in keys.items())
         return check_file(f"{section}:\n- {{{rule}}}\n{more}")
@@ -104,7 +92,7 @@ def check(check_file: Check) -> Check:
     return run
 
 
-def test_what_a_rule_takes_and_answers_is_printed(check: Check) -> None:
+def test_what_a_rule_takes_and_answers_is_printed(check):
     code, (taken, answered), warnings = check(name="{as: utilization}")
 
     assert (code, warnings) == (0, [])
@@ -114,7 +102,7 @@ def test_what_a_rule_takes_and_answers_is_printed(check: Check) -> None:
     )
 
 
-def test_an_external_rule_is_tried(check: Check) -> None:
+def test_an_external_rule_is_tried(check):
     _, (_, answered), warnings = check(
         "externalRules",
         seriesQuery="queue_depth",
@@ -177,16 +165,14 @@ NAMELESS = "'{__name__=~\"requests.*\"}'"
         ),
     ],
 )
-def test_what_only_prometheus_knows_gives_a_warning(
-    check: Check, keys: dict[str, str], warning: str
-) -> None:
+def test_what_only_prometheus_knows_gives_a_warning(check, keys, warning):
     code, _, warnings = check(**keys)
 
     assert code == 0
     assert any(warning in each for each in warnings), warnings
 
 
-def test_a_rule_whose_metric_another_one_serves_gives_a_warning(check: Check) -> None:
+def test_a_rule_whose_metric_another_one_serves_gives_a_warning(check):
     other = f"- {{seriesQuery: gpu_util, name: {{as: x}}, resources: {PODS}, metricsQuery: x}}\n"
 
     _, _, warnings = check(name="{as: x}", more=other)
@@ -205,28 +191,26 @@ RATE = "'sum(rate(<<.Series>>{<<.LabelMatchers>>}[9m])) by (<<.GroupBy>>)'"
         ('\'{__name__=~".+",pod!=""}\'', "{matches: ^(.*)_total$}", None),
     ],
 )
-def test_a_rate_is_judged_by_the_series_that_the_rule_takes(
-    check: Check, series: str, name: str, gauge: str | None
-) -> None:
+def test_a_rate_is_judged_by_the_series_that_the_rule_takes(check, series, name, gauge):
     _, _, warnings = check(seriesQuery=series, name=name, metricsQuery=RATE)
 
     rates = [each.partition("computes a rate of ")[2] for each in warnings if "a rate" in each]
     assert [each.partition(",")[0] for each in rates] == ([gauge] if gauge else [])
 
 
-def test_several_samples_are_no_warning_if_the_rule_says_how_to_aggregate(check: Check) -> None:
+def test_several_samples_are_no_warning_if_the_rule_says_how_to_aggregate(check):
     _, _, warnings = check(metricsQuery="'<<.Series>>{<<.LabelMatchers>>}'", aggregate="max")
 
     assert warnings == []
 
 
-def test_the_several_labels_of_one_resource_are_no_warning(check: Check) -> None:
+def test_the_several_labels_of_one_resource_are_no_warning(check):
     labels = PODS.replace("pod:", "exported_pod: {resource: pod}, pod:")
 
     assert check(resources=labels)[2] == []
 
 
-def test_a_rule_is_tried_on_its_source(check: Check, tmp_path: Path) -> None:
+def test_a_rule_is_tried_on_its_source(check, tmp_path):
     with prometheus.run(tmp_path) as other:
         other.put('gpu_util{namespace="default",pod="only-here"} 1')
         more = f"sources: {{other: {{url: '{other.url}'}}}}\n"
@@ -239,32 +223,22 @@ def test_a_rule_is_tried_on_its_source(check: Check, tmp_path: Path) -> None:
     assert "2 values for 2 objects" in default
 
 
-def test_an_unreachable_source_is_one_error(
-    server: Prometheus, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    rules = tmp_path / "f.yaml"
-    rules.write_text(
-        "sources: {other: {url: 'http://127.0.0.1:9'}}\nrules: [{seriesQuery: up, source: other}]\n"
-    )
-
-    assert program.main(["check", str(rules), f"--prometheus-url={server.url}"]) == 1
-
-    assert "Prometheus cannot be queried: GET http://127.0.0.1:9/" in capsys.readouterr().err
+AWAY = "http://127.0.0.1:9"
+OF_SOURCE = f"sources: {{o: {{url: '{AWAY}'}}}}\nrules: [{{seriesQuery: up, source: o}}]\n"
 
 
-def test_an_unreachable_prometheus_is_one_error(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    rules = tmp_path / "f.yaml"
-    rules.write_text("rules: []\n")
+@pytest.mark.parametrize("rules", ["rules: []\n", OF_SOURCE])
+def test_an_unreachable_prometheus_is_one_error(server, tmp_path, cli, rules):
+    (tmp_path / "f.yaml").write_text(rules)
+    url = server.url if rules is OF_SOURCE else AWAY
 
-    assert program.main(["check", str(rules), "--prometheus-url=http://127.0.0.1:9/"]) == 1
+    code, _, error = cli("check", "f.yaml", f"--prometheus-url={url}")
 
-    assert "Prometheus cannot be queried: GET http://127.0.0.1:9/" in capsys.readouterr().err
+    assert (code, f"Prometheus cannot be queried: GET {AWAY}/" in error) == (1, True)
 
 
 @pytest.mark.parametrize("series", [COUNTED, '\'{__name__=~"tick.*",pod!=""}\''])
-def test_a_counter_is_known_by_its_type(check: Check, series: str) -> None:
+def test_a_counter_is_known_by_its_type(check, series):
     _, _, warnings = check(seriesQuery=series)
 
     assert len(warnings) == 1
@@ -274,7 +248,7 @@ def test_a_counter_is_known_by_its_type(check: Check, series: str) -> None:
     assert check(seriesQuery=series, metricsQuery=f"'{rate}'")[2] == []
 
 
-def test_the_cause_of_an_external_metric_without_a_value_is_given(check: Check) -> None:
+def test_the_cause_of_an_external_metric_without_a_value_is_given(check):
     query = "'sum(<<.Series>>{<<.LabelMatchers>>} > 100)'"
 
     _, _, warnings = check("externalRules", resources="{namespaced: false}", metricsQuery=query)
@@ -282,7 +256,7 @@ def test_the_cause_of_an_external_metric_without_a_value_is_given(check: Check) 
     assert "returns no value of gpu_util: gpu_util has 4 series, but the query has" in warnings[0]
 
 
-def test_a_percentage_that_is_a_share_of_one_gives_a_warning(check: Check) -> None:
+def test_a_percentage_that_is_a_share_of_one_gives_a_warning(check):
     (warning,) = check(seriesQuery="share_percent")[2]
 
     assert "returns at most 0.45 of share_percent of pods, less than 1 %. If the" in warning
@@ -292,10 +266,10 @@ USED = QUERY.replace("<<.Series>>", "used")
 
 
 @pytest.fixture
-def check_usage(check_file: Check) -> Check:
+def check_usage(check_file):
     """Check `resourceRules`, of which one has `query` for containers."""
 
-    def run(query: str = USED) -> Report:
+    def run(query=USED):
         labels = (
             "{overrides: {ns: {resource: namespace}, pod: {resource: pod}, node: {resource: node}}}"
         )
@@ -310,7 +284,7 @@ def check_usage(check_file: Check) -> Check:
     return run
 
 
-def test_each_query_of_usage_tells_how_many_objects_it_returns(check_usage: Check) -> None:
+def test_each_query_of_usage_tells_how_many_objects_it_returns(check_usage):
     code, lines, warnings = check_usage()
 
     assert (code, warnings) == (0, [])
@@ -330,9 +304,7 @@ def test_each_query_of_usage_tells_how_many_objects_it_returns(check_usage: Chec
         (USED.replace("used", "nofunction(used") + ")", "fails: "),
     ],
 )
-def test_a_query_of_usage_that_cannot_answer_is_a_warning(
-    check_usage: Check, query: str, warning: str
-) -> None:
+def test_a_query_of_usage_that_cannot_answer_is_a_warning(check_usage, query, warning):
     _, _, warnings = check_usage(query)
 
     assert any(

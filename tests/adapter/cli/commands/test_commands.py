@@ -12,19 +12,18 @@ import ssl
 import subprocess
 import sys
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import aiohttp
 import pytest
 
-from adapter.cli import program
-from adapter.cli.commands import serve
+from adapter.cli.commands import SUMMARIES, serve
 from adapter.cli.demo.generations import GENERATIONS
 from adapter.cli.local_prometheus.process import free_port
 from adapter.server.tls import context
 from certs.issue import issue_temporary
 from rules import quantity
-from tools.waiting import until
+from tools import kubeconfig
+from tools.waiting import has_ended, until
 
 GROUP = "/apis/custom.metrics.k8s.io/v1beta1"
 DUTY_CYCLE = "namespaces/default/pods/*/duty_cycle_current"
@@ -132,7 +131,7 @@ async def test_demo_has_values_for_exporters_of_each_kind() -> None:
 
 
 @pytest.fixture
-def never_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def never_ready(tmp_path, monkeypatch):
     """Replace Prometheus by a program that never gets ready; return the file with its PID."""
     program, pid = tmp_path / "prometheus", tmp_path / "pid"
     program.write_text(f"#!/bin/sh\necho $$ > {pid}.part\nmv {pid}.part {pid}\nexec sleep 120\n")
@@ -141,79 +140,70 @@ def never_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return pid
 
 
-async def pid_in(file: Path) -> int:
+async def pid_in(file):
     """Wait for the file, and return the PID in it."""
-    await until(lambda: exists(file))
-    return int(read(file))
-
-
-def exists(file: Path) -> bool:
-    return file.exists()
-
-
-def read(file: Path) -> str:
-    return file.read_text()
-
-
-def is_gone(pid: int) -> bool:
-    """Return whether the process has ended; it may still be a zombie."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except FileNotFoundError:
-        return True
+    await until(file.exists)
+    return int(file.read_text())
 
 
 @pytest.mark.usefixtures("real_servers")
-async def test_demo_can_be_stopped_while_it_starts(never_ready: Path) -> None:
+async def test_demo_can_be_stopped_while_it_starts(never_ready):
     async with started("demo", f"--secure-port={free_port()}", until="starting /") as (process, _):
         pid = await pid_in(never_ready)
         process.send_signal(signal.SIGINT)
         assert await exit_code(process) == 0
 
-    assert is_gone(pid)
+    assert has_ended(pid)
 
 
 @pytest.mark.usefixtures("real_servers")
 @pytest.mark.skipif(shutil.which("setpriv") is None, reason="needs setpriv, of util-linux")
-async def test_a_killed_demo_leaves_no_prometheus(never_ready: Path) -> None:
+async def test_a_killed_demo_leaves_no_prometheus(never_ready):
     async with started("demo", f"--secure-port={free_port()}", until="starting /") as (process, _):
         pid = await pid_in(never_ready)
         process.kill()
         await exit_code(process)
 
-    await until(lambda: is_gone(pid))
+    await until(lambda: has_ended(pid))
 
 
-def test_demo_reports_a_port_in_use(capsys: pytest.CaptureFixture[str]) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port = taken.getsockname()[1]
-
-        assert program.main(["demo", f"--secure-port={port}"]) == 1
-
-    assert (
-        f"cannot listen on 127.0.0.1:{port}: Address already in use; use `make run PORT=N`"
-        in capsys.readouterr().err
-    )
+@pytest.fixture
+def taken_port():
+    """A port on which somebody listens."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        yield taken.getsockname()[1]
 
 
-def test_demo_without_prometheus_explains_what_to_do(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    monkeypatch.setenv("PROMETHEUS", str(tmp_path / "none"))
+@pytest.fixture
+def empty(tmp_path):
+    """A file without objects."""
+    path = tmp_path / "objects.yaml"
+    path.write_text("")
+    return path
 
-    assert program.main(["demo", f"--secure-port={free_port()}"]) == 1
-    assert "$PROMETHEUS: " in capsys.readouterr().err
+
+def test_demo_reports_a_port_in_use(taken_port, cli):
+    code, _, error = cli("demo", f"--secure-port={taken_port}")
+
+    fact = f"cannot listen on 127.0.0.1:{taken_port}: Address already in use; use `make run PORT=N`"
+    assert (code, fact in error) == (1, True)
+
+
+def test_demo_without_prometheus_explains_what_to_do(monkeypatch, cli):
+    monkeypatch.setenv("PROMETHEUS", "/none")
+
+    code, _, error = cli("demo", f"--secure-port={free_port()}")
+
+    assert (code, "$PROMETHEUS: " in error) == (1, True)
 
 
 @pytest.mark.usefixtures("real_servers")
-async def test_serve_ends_with_exit_code_0_after_sigterm(tmp_path: Path) -> None:
-    (tmp_path / "objects.yaml").write_text("")
+async def test_serve_ends_with_exit_code_0_after_sigterm(empty):
     port = free_port()
     arguments = (
         "/adapter",
         "--preset=gpu-dcgm",
-        f"--objects={tmp_path / 'objects.yaml'}",
+        f"--objects={empty}",
         f"--secure-port={port}",
         "--prometheus-url=http://127.0.0.1:9",
         "--logtostderr=true",
@@ -244,11 +234,10 @@ def test_sigterm_ends_serve_while_its_modules_are_loaded() -> None:
 
 
 @pytest.mark.usefixtures("real_servers")
-async def test_two_servers_share_a_port_if_both_permit_it(tmp_path: Path) -> None:
-    (tmp_path / "objects.yaml").write_text("")
+async def test_two_servers_share_a_port_if_both_permit_it(empty):
     arguments = (
         "--preset=gpu-dcgm",
-        f"--objects={tmp_path / 'objects.yaml'}",
+        f"--objects={empty}",
         f"--secure-port={free_port()}",
         "--prometheus-url=http://127.0.0.1:9",
         "--permit-port-sharing",
@@ -262,68 +251,38 @@ async def test_two_servers_share_a_port_if_both_permit_it(tmp_path: Path) -> Non
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("arguments", "code", "words"),
+    ("line", "code", "words"),
     [
-        (["--bind-address=0.0.0.0", "--objects=x"], 2, "must be a loopback address"),
-        (["--preset=nope", "--objects=x"], 1, "there is no preset called 'nope'"),
+        ("--bind-address=0.0.0.0 --objects=x", 2, "must be a loopback address"),
+        ("--preset=nope --objects=x", 1, "there is no preset called 'nope'"),
+        ("--lister-kubeconfig=/none", 1, "or --objects=FILE to run without one"),
+        ("--objects=/none", 1, "/none: No such file or directory\n"),
         (
-            ["--preset=gpu-dcgm", "--lister-kubeconfig=/none"],
-            1,
-            "or --objects=FILE to run without one",
-        ),
-        (["--preset=gpu-dcgm", "--objects=/none"], 1, "/none: No such file or directory\n"),
-        (
-            ["--preset=gpu-dcgm", "--objects={empty}", "--prometheus-token-file=/none"],
+            "--objects={empty} --prometheus-token-file=/none",
             1,
             "--prometheus-token-file=/none: No such file",
         ),
+        ("--objects={empty} --prometheus-ca-file=/none", 1, "TLS for Prometheus: /none"),
         (
-            ["--preset=gpu-dcgm", "--objects={empty}", "--prometheus-ca-file=/none"],
-            1,
-            "TLS for Prometheus: /none",
-        ),
-        (
-            [
-                "--preset=gpu-dcgm",
-                "--objects={empty}",
-                "--tls-cert-file=/a",
-                "--tls-private-key-file=/b",
-            ],
+            "--objects={empty} --tls-cert-file=/a --tls-private-key-file=/b",
             1,
             "/a cannot be read",
         ),
     ],
-    ids=lambda value: value[-1] if isinstance(value, list) else "",
 )
-def test_serve_explains_why_it_cannot_start(
-    arguments: list[str],
-    code: int,
-    words: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    empty = tmp_path / "empty.yaml"
-    empty.write_text("")
+def test_serve_explains_why_it_cannot_start(line, code, words, empty, cli):
+    ended = cli("--preset=gpu-dcgm", *line.format(empty=empty).split())
 
-    assert program.main([each.format(empty=empty) for each in arguments]) == code
-    assert words in capsys.readouterr().err
+    assert (ended.code, words in ended.err) == (code, True)
 
 
-def test_serve_reports_a_port_in_use(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    empty = tmp_path / "empty.yaml"
-    empty.write_text("")
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
-        arguments = ["--preset=gpu-dcgm", f"--objects={empty}", f"--secure-port={port}"]
+def test_serve_reports_a_port_in_use(empty, taken_port, cli):
+    code, _, error = cli("--preset=gpu-dcgm", f"--objects={empty}", f"--secure-port={taken_port}")
 
-        assert program.main(arguments) == 1
-
-    assert f"cannot listen on 127.0.0.1:{port}" in capsys.readouterr().err
+    assert (code, f"cannot listen on 127.0.0.1:{taken_port}" in error) == (1, True)
 
 
-def test_serve_listens_before_it_loads_the_server() -> None:
+def test_serve_listens_before_it_loads_the_server():
     code = """
 import socket, sys
 from adapter.cli import program
@@ -340,9 +299,7 @@ program.main(["--objects=none", "--preset=gpu-dcgm"])
     assert done.stdout == "False\n", done.stderr
 
 
-def test_serve_takes_no_connections_of_a_shared_port_before_it_answers(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_serve_takes_no_connections_of_a_shared_port_before_it_answers(monkeypatch):
     sockets: list[socket.socket | None] = []
     monkeypatch.setattr(serve, "set_up_logging", lambda *_, **__: None)
     monkeypatch.setattr(serve, "_serve", lambda _, bound: sockets.append(bound) or 0)
@@ -354,76 +311,27 @@ def test_serve_takes_no_connections_of_a_shared_port_before_it_answers(
 
 
 @pytest.mark.slow
-def test_serve_with_an_unusable_ca_file_does_not_suggest_another_flag(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    kubeconfig = tmp_path / "kubeconfig"
-    kubeconfig.write_text(
-        "{clusters: [{name: x, cluster: {server: 'http://127.0.0.1:9'}}], current-context: x,"
-        " users: [{name: x, user: {}}], contexts: [{name: x, context: {cluster: x, user: x}}]}"
+def test_serve_with_an_unusable_ca_file_does_not_suggest_another_flag(tmp_path, cli):
+    path = kubeconfig.write(tmp_path / "kubeconfig", {"server": "http://127.0.0.1:9"}, {})
+
+    code, _, error = cli(
+        "--preset=gpu-dcgm", f"--lister-kubeconfig={path}", "--client-ca-file=/none"
     )
-    arguments = ["--preset=gpu-dcgm", f"--lister-kubeconfig={kubeconfig}", "--client-ca-file=/none"]
 
-    assert program.main(arguments) == 1
-
-    message = capsys.readouterr().err
-    assert "/none" in message
-    assert "--authentication-tolerate-lookup-failure" not in message
+    assert (code, "/none" in error) == (1, True)
+    assert "--authentication-tolerate-lookup-failure" not in error
 
 
 @pytest.mark.parametrize(
-    "arguments",
-    [
-        ["presets", "detect", "-h"],
-        *(
-            [name, "--help"]
-            for name in (
-                *("check", "presets", "doctor", "explain", "replay"),
-                *("console", "migrate", "test", "certs", "demo"),
-            )
-        ),
-    ],
+    "line", ["presets detect", *(each for each in SUMMARIES if each != "serve")]
 )
-def test_each_command_has_help(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert program.main(arguments) == 0
+def test_each_command_has_help(line, cli):
+    code, text, _ = cli(*line.split(), "--help")
 
-    text = capsys.readouterr().out
-    assert text.startswith(f"Usage: gpu-metrics-adapter {arguments[0]} ")
+    assert code == 0
+    assert text.startswith(f"Usage: gpu-metrics-adapter {line.split()[0]}")
     assert max(map(len, text.splitlines())) <= 100
     assert "import " not in text
-
-
-def test_check_reports_all_errors_of_all_files(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    first, second = tmp_path / "first.yaml", tmp_path / "second.yaml"
-    first.write_text("rules:\n- seriesQuery: up\n  metricQuery: up\n")
-    second.write_text(
-        "rules:\n- seriesQuery: up\n  name: {matches: '('}\n  metricsQuery: '<<.Nope>>'\n"
-    )
-
-    assert program.main(["check", str(first), str(second)]) == 1
-
-    output = capsys.readouterr().out
-    assert f"{first}:3:3: error: rules[0].metricQuery: " in output
-    assert "metricsQuery" in output
-    assert f"{second}:3:" in output
-    assert f"{second}:4:" in output
-    assert "errors" in output
-
-
-def test_check_succeeds_with_warnings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = tmp_path / "rules.yaml"
-    file.write_text(
-        "rules:\n- seriesQuery: up\n  metricsQuery: 'sum(<<.Series>>)'\n"
-        "  resources: {overrides: {ns: {resource: namespace}, pod: {resource: pod}}}\n"
-    )
-
-    assert program.main(["check", "--preset", "gpu-dcgm", f"--config={file}"]) == 0
-
-    output = capsys.readouterr().out
-    assert "warning: rules[0].metricsQuery" in output
-    assert "0 errors" in output
 
 
 EXPLAINS = "\n`gpu-metrics-adapter {} --help` explains the command line\n"
@@ -451,31 +359,21 @@ EXPLAINS = "\n`gpu-metrics-adapter {} --help` explains the command line\n"
         ("demo --secure-port=0", "--secure-port=0: must be between 1 and 65535\n"),
     ],
 )
-def test_an_invalid_command_line_is_explained(
-    line: str, words: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert program.main(line.split()) == 2
+def test_an_invalid_command_line_is_explained(line, words, cli):
+    code, output, error = cli(*line.split())
 
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert captured.err.startswith(words)
+    assert (code, output) == (2, "")
+    assert error.startswith(words)
 
 
-def test_check_reads_the_files_after_two_dashes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("-rules.yaml").write_text("rules: []\n")
+def test_check_reads_the_files_after_two_dashes(tmp_path, cli):
+    (tmp_path / "-rules.yaml").write_text("rules: []\n")
 
-    assert program.main(["check", "--", "-rules.yaml"]) == 0
-
-    assert capsys.readouterr().out == "0 errors, 0 warnings\n"
+    assert cli("check", "--", "-rules.yaml") == (0, "0 errors, 0 warnings\n", "")
 
 
-def test_presets_suggests_detect(capsys: pytest.CaptureFixture[str]) -> None:
-    assert program.main(["presets", "detct"]) == 1
-
-    assert capsys.readouterr().err == "detct: did you mean detect?\n"
+def test_presets_suggests_detect(cli):
+    assert cli("presets", "detct") == (1, "", "detct: did you mean detect?\n")
 
 
 def test_a_server_name_that_is_not_ascii_is_logged_in_one_line(monkeypatch, caplog):

@@ -4,25 +4,20 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
-from adapter.cli import commands, program
+from adapter.cli import commands
 from adapter.cli.commands import completion
-
-Complete = Callable[[str], list[str]]
 
 
 @pytest.fixture
-def complete(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Complete:
+def complete(tmp_path, cli):
     """Return what bash offers for the last word of a line; `=` is a word of its own there."""
-    assert program.main(["completion", "bash"]) == 0
     script = tmp_path / "completion"
-    script.write_text(capsys.readouterr().out)
+    script.write_text(cli("completion", "bash").out)
 
-    def complete(line: str) -> list[str]:
+    def complete(line):
         words = line.replace("=", " = ").split(" ")
         code = (
             'source "$1"; shift; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); '
@@ -50,19 +45,15 @@ def complete(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Complete:
         ("gpu-metrics-adapter doctor --kubeconfig ", []),
     ],
 )
-def test_bash_offers_commands_flags_and_values(
-    line: str, offered: list[str], complete: Complete
-) -> None:
+def test_bash_offers_commands_flags_and_values(line, offered, complete):
     assert complete(line) == offered
 
 
 @pytest.mark.parametrize("shell", ["zsh", "fish"])
-def test_other_shells_have_each_command_and_can_read_the_script(
-    shell: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert program.main(["completion", shell]) == 0
+def test_other_shells_have_each_command_and_can_read_the_script(shell, tmp_path, cli):
+    code, text, _ = cli("completion", shell)
 
-    text = capsys.readouterr().out
+    assert code == 0
     assert all(name in text for name in commands.SUMMARIES)
     assert "--context=" in text or "-l context" in text
     if found := shutil.which(shell):
@@ -70,10 +61,10 @@ def test_other_shells_have_each_command_and_can_read_the_script(
         subprocess.run([found, "-n", tmp_path / "script"], check=True)
 
 
-def test_an_unknown_shell_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert program.main(["completion", "csh"]) == 2
+def test_an_unknown_shell_is_refused(cli):
+    code, _, error = cli("completion", "csh")
 
-    assert "csh: must be bash or zsh or fish" in capsys.readouterr().err
+    assert (code, "csh: must be bash or zsh or fish" in error) == (2, True)
 
 
 def test_no_command_has_two_flags_of_one_name_or_letter() -> None:

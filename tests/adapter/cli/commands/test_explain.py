@@ -5,14 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 from aiohttp import web
 
-from adapter.cli import program
 from rules.hpa.reading import ApiReply
 from tests.rules.hpa import test_reading
 from tests.rules.hpa.documents import pods_metric
@@ -39,22 +35,15 @@ EXPLANATION = {
     "verdict": "util of pods/* in namespace default has no value: NotScraped: no GPU",
 }
 
-Run = Callable[..., Any]
-
 
 @pytest.fixture
-def api_documents() -> dict[str, Any]:
+def api_documents():
     """Documents by path; with `?explain=true`, those whose path ends in it."""
     return test_reading.documents(pods_metric()) | {f"{METRIC}?explain=true": EXPLANATION}
 
 
 @pytest.fixture
-async def run(
-    api_documents: dict[str, Any],
-    aiohttp_server: Any,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> Run:
+async def run(api_documents, aiohttp_server, tmp_path, cli):
     """Run the command against a server of these documents; return exit code and output."""
 
     async def answer(request: web.Request) -> web.Response:
@@ -70,10 +59,9 @@ async def run(
     app.router.add_get("/{path:.*}", answer)
     kubeconfig = kubernetes.kubeconfig(tmp_path, await aiohttp_server(app))
 
-    async def run(*arguments: str) -> tuple[int, str]:
-        line = ["explain", *arguments, f"--kubeconfig={kubeconfig}"]
-        code = await asyncio.to_thread(program.main, line)
-        return code, capsys.readouterr().out
+    async def run(*arguments):
+        arguments = ("explain", *arguments, f"--kubeconfig={kubeconfig}")
+        return (await asyncio.to_thread(cli, *arguments))[:2]
 
     return run
 
@@ -95,9 +83,7 @@ def last_line(output: str) -> str:
         ),
     ],
 )
-async def test_the_path_is_that_of_the_metric(
-    run: Run, api_documents: dict[str, Any], where: str, flags: tuple[str, ...], path: str
-) -> None:
+async def test_the_path_is_that_of_the_metric(run, api_documents, where, flags, path):
     api_documents[f"{path}?explain=true"] = EXPLANATION | {"outcome": "values"}
 
     code, output = await run(where, "util", "--output=json", *flags)
@@ -132,9 +118,7 @@ async def test_the_path_is_that_of_the_metric(
         (METRIC, EXPLANATION | {"outcome": "unknown", "verdict": "see the log"}, "see the log"),
     ],
 )
-async def test_what_cannot_be_told_is_told_apart_from_no_value(
-    run: Run, api_documents: dict[str, Any], path: str, reply: Any, verdict: str
-) -> None:
+async def test_what_cannot_be_told_is_not_no_value(run, api_documents, path, reply, verdict):
     if reply is None:
         del api_documents[path]
     else:
@@ -147,7 +131,7 @@ async def test_what_cannot_be_told_is_told_apart_from_no_value(
     assert verdict in last_line(output)
 
 
-async def test_too_many_at_a_time_is_said(run: Run, api_documents: dict[str, Any]) -> None:
+async def test_too_many_at_a_time_is_said(run, api_documents):
     # The client repeats a request only if the response has Retry-After.
     api_documents[f"{METRIC}?explain=true"] = ApiReply(status=429, message="Too many requests")
 
@@ -156,9 +140,7 @@ async def test_too_many_at_a_time_is_said(run: Run, api_documents: dict[str, Any
     assert (code, "explains only two requests at a time" in output) == (2, True)
 
 
-async def test_an_hpa_without_a_value_has_the_verdict_of_its_metric(
-    run: Run, api_documents: dict[str, Any]
-) -> None:
+async def test_an_hpa_without_a_value_has_the_verdict_of_its_metric(run, api_documents):
     path = test_reading.VALUES
     api_documents |= {path: {"items": []}, f"{path}?explain=true": EXPLANATION}
 
@@ -176,9 +158,7 @@ async def test_an_hpa_without_a_value_has_the_verdict_of_its_metric(
     assert document["explanations"] == [EXPLANATION]
 
 
-async def test_an_hpa_whose_pods_are_not_ready_has_no_verdict_of_its_metric(
-    run: Run, api_documents: dict[str, Any]
-) -> None:
+async def test_an_hpa_whose_pods_are_not_ready_has_no_verdict_of_its_metric(run, api_documents):
     api_documents[test_reading.PODS] = {"items": [test_reading.pod("p0", "Pending")]}
     api_documents[f"{test_reading.VALUES}?explain=true"] = EXPLANATION | {"outcome": "values"}
 
@@ -189,7 +169,7 @@ async def test_an_hpa_whose_pods_are_not_ready_has_no_verdict_of_its_metric(
     assert last_line(output).endswith("once it is ready: `kubectl describe` those of the target")
 
 
-async def test_an_hpa_is_of_the_given_namespace_or_that_of_the_context(run: Run) -> None:
+async def test_an_hpa_is_of_the_given_namespace_or_that_of_the_context(run):
     """The fake server has `default/gpu-hpa` only."""
     of_context, _ = await run("hpa", "gpu-hpa")
     given, _ = await run("hpa", "gpu-hpa", "--namespace=default")
@@ -198,7 +178,7 @@ async def test_an_hpa_is_of_the_given_namespace_or_that_of_the_context(run: Run)
     assert (of_context, given, other) == (0, 0, 2)
 
 
-async def test_an_hpa_that_does_not_exist_cannot_be_told(run: Run) -> None:
+async def test_an_hpa_that_does_not_exist_cannot_be_told(run):
     code, output = await run("hpa", "default/nope")
 
     assert code == 2
@@ -208,9 +188,7 @@ async def test_an_hpa_that_does_not_exist_cannot_be_told(run: Run) -> None:
     )
 
 
-async def test_an_hpa_without_its_deployment_names_it_and_its_reference(
-    run: Run, api_documents: dict[str, Any]
-) -> None:
+async def test_an_hpa_without_its_deployment_names_it_and_its_reference(run, api_documents):
     (scale,) = [each for each in api_documents if each.endswith("/scale")]
     api_documents[scale] = ApiReply(status=404, message='deployments.apps "serving" not found')
 
@@ -234,29 +212,26 @@ async def test_an_hpa_without_its_deployment_names_it_and_its_reference(
         ("hpa", "web", "-n", "a/b"),
     ],
 )
-def test_an_invalid_command_line_is_a_usage_error(
-    arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert program.main(["explain", *arguments]) == 2
-    wrong = ": (expected NAMESPACE/|is missing|must be the name of a namespace)"
-    assert re.search(wrong, capsys.readouterr().err)
+def test_an_invalid_command_line_is_a_usage_error(arguments, cli):
+    code, _, error = cli("explain", *arguments)
+
+    assert code == 2
+    assert re.search(": (expected NAMESPACE/|is missing|must be the name of a namespace)", error)
 
 
-def test_without_a_cluster_it_says_what_to_set(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_a_cluster_it_says_what_to_set(monkeypatch, tmp_path, cli):
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("KUBECONFIG", raising=False)
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
 
-    assert program.main(["explain", "default", "util"]) == 2
-    assert capsys.readouterr().out.endswith(". Set --kubeconfig or --context\n")
+    code, output, _ = cli("explain", "default", "util")
+
+    assert code == 2
+    assert output.endswith(". Set --kubeconfig or --context\n")
 
 
-async def test_kubeconfig_is_found_as_by_kubectl(
-    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_kubeconfig_is_found_as_by_kubectl(run, monkeypatch, tmp_path, cli):
     files = (tmp_path / "absent", tmp_path / "kubeconfig")
     monkeypatch.setenv("KUBECONFIG", ":".join(map(str, files)))
 
-    assert await asyncio.to_thread(program.main, ["explain", "default/pods/*", "util"]) == 1
+    assert (await asyncio.to_thread(cli, "explain", "default/pods/*", "util")).code == 1

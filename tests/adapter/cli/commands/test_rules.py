@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-from pathlib import Path
-from typing import Any
 
 import pytest
 from aiohttp import web
 
-from adapter.cli import program
 from tools.fakes import kubernetes
 
 RULES = """\
@@ -55,11 +52,11 @@ TEAMS = [
 
 
 @pytest.fixture
-async def run(aiohttp_server, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+async def run(aiohttp_server, tmp_path, cli):
     """Run the command against a cluster with these Deployments; return code, output and error."""
     adapter = {"metadata": {"name": "adapter"}, "data": {"config.yaml": RULES}}
 
-    async def run(deployments: list[Any], *arguments: str) -> tuple[int, str, str]:
+    async def run(deployments, *arguments):
         async def answer(request: web.Request) -> web.Response:
             if request.path.endswith("/deployments"):
                 return web.json_response({"items": deployments})
@@ -72,14 +69,13 @@ async def run(aiohttp_server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
         app = web.Application()
         app.router.add_get("/{path:.*}", answer)
         kubeconfig = kubernetes.kubeconfig(tmp_path, await aiohttp_server(app))
-        line = ["rules", *arguments, f"--kubeconfig={kubeconfig}"]
-        code = await asyncio.to_thread(program.main, line)
-        return (code, *capsys.readouterr())
+        arguments = ("rules", *arguments, f"--kubeconfig={kubeconfig}")
+        return await asyncio.to_thread(cli, *arguments)
 
     return run
 
 
-async def test_the_rules_of_an_adapter_have_file_preset_team_and_series(run) -> None:
+async def test_the_rules_of_an_adapter_have_file_preset_team_and_series(run):
     code, output, _ = await run([OTHER, DEPLOYMENT], "-o", "json")
 
     found = json.loads(output)
@@ -94,31 +90,25 @@ async def test_the_rules_of_an_adapter_have_file_preset_team_and_series(run) -> 
     assert found["notes"][-1].startswith("ConfigMap team-b/empty is refused: ")
 
 
-async def test_without_an_adapter_it_says_where_none_is(run) -> None:
-    code, _, error = await run([OTHER], "-n", "gpu")
+async def test_without_an_adapter_it_says_where_none_is(run):
+    error = "namespace gpu has no Deployment of gpu-metrics-adapter; name a FILE\n"
 
-    assert code == 1
-    assert error == "namespace gpu has no Deployment of gpu-metrics-adapter; name a FILE\n"
+    assert await run([OTHER], "-n", "gpu") == (1, "", error)
 
 
-def test_the_rules_of_files_are_a_table(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("rules.yaml").write_text(RULES)
+def test_the_rules_of_files_are_a_table(tmp_path, cli):
+    (tmp_path / "rules.yaml").write_text(RULES)
 
-    assert program.main(["rules", "rules.yaml"]) == 0
-
-    assert [line.split() for line in capsys.readouterr().out.splitlines()] == [
+    assert [line.split() for line in cli("rules", "rules.yaml").lines] == [
         ["SOURCE", "TEAM", "API", "METRIC", "SERIES"],
         ["rules.yaml:2", "custom", "util", "DCGM_FI_DEV_GPU_UTIL"],
         ["rules.yaml:7", "external", "queue_length", "queue_length"],
     ]
 
 
-def test_invalid_rules_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_rules_are_named(tmp_path, cli):
     (tmp_path / "rules.yaml").write_text("rule: []\n")
 
-    assert program.main(["rules", str(tmp_path)]) == 1
+    code, _, error = cli("rules", tmp_path)
 
-    assert "error: rule" in capsys.readouterr().err
+    assert (code, "error: rule" in error) == (1, True)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from adapter.cli import program
 from tools import docs
 
 RULES = """
@@ -39,29 +37,21 @@ tests:
   - {series: 'queue_depth{queue="y"}', values: _x3 8}
 """
 
-Run = Callable[[str], tuple[int, str]]
-
 
 @pytest.fixture
-def run(
-    real_servers: None,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> Run:
+def run(real_servers, cli):
     """Run one file of tests; return the exit code and the output."""
-    monkeypatch.chdir(tmp_path)
     Path("rules.yaml").write_text(RULES)
 
-    def run_tests(text: str) -> tuple[int, str]:
+    def run_tests(text):
         Path("tests.yaml").write_text(text)
-        code = program.main(["test", "tests.yaml"])
-        return code, "".join(capsys.readouterr())
+        code, output, error = cli("test", "tests.yaml")
+        return code, output + error
 
     return run_tests
 
 
-def test_expected_values_pass_at_any_time(run: Run) -> None:
+def test_expected_values_pass_at_any_time(run):
     code, output = run(
         SERIES
         + """
@@ -84,7 +74,7 @@ def test_expected_values_pass_at_any_time(run: Run) -> None:
     assert (code, output) == (0, "ok: tests.yaml: everything\n1 test, 0 failed\n")
 
 
-def test_a_failure_shows_what_was_expected_the_query_and_the_cause(run: Run) -> None:
+def test_a_failure_shows_what_was_expected_the_query_and_the_cause(run):
     code, output = run(
         SERIES
         + """
@@ -116,7 +106,7 @@ def test_a_failure_shows_what_was_expected_the_query_and_the_cause(run: Run) -> 
     assert output.endswith("1 test, 1 failed\n")
 
 
-def test_a_query_that_prometheus_refuses_fails(run: Run) -> None:
+def test_a_query_that_prometheus_refuses_fails(run):
     Path("rules.yaml").write_text(RULES.replace("avg(", "nope("))
 
     code, output = run(
@@ -127,7 +117,7 @@ def test_a_query_that_prometheus_refuses_fails(run: Run) -> None:
     assert re.search(r"cause     GET http://.*unknown function", output)
 
 
-def test_every_pod_is_old_enough_for_min_pod_age(run: Run) -> None:
+def test_every_pod_is_old_enough_for_min_pod_age(run):
     Path("rules.yaml").write_text(
         RULES.replace("  metricsQuery: avg", "  minPodAge: 1h\n  metricsQuery: avg")
     )
@@ -148,7 +138,7 @@ def test_every_pod_is_old_enough_for_min_pod_age(run: Run) -> None:
         ("deployments.apps", "{d: 10}"),
     ],
 )
-def test_metrics_of_each_kind_are_tested(run: Run, resource: str, values: str) -> None:
+def test_metrics_of_each_kind_are_tested(run, resource, values):
     overrides = "node: {resource: node}, dep: {group: apps, resource: deployment}, namespace:"
     Path("rules.yaml").write_text(RULES.replace("namespace:", overrides))
 
@@ -167,7 +157,7 @@ tests:
     assert code == 0, output
 
 
-def test_an_object_whose_samples_are_too_old_has_no_value(run: Run) -> None:
+def test_an_object_whose_samples_are_too_old_has_no_value(run):
     Path("rules.yaml").write_text(
         RULES.replace("  name: {as: rps}", "  name: {as: rps}\n  maxSampleAge: 30s")
     )
@@ -191,7 +181,7 @@ tests:
     assert 'query     group by (pod) (last_over_time({__name__="requests_total"' in output
 
 
-def test_rules_of_every_source_are_evaluated_on_the_prometheus_of_the_test(run: Run) -> None:
+def test_rules_of_every_source_are_evaluated_on_the_prometheus_of_the_test(run):
     sources = "sources: {other: {url: 'http://127.0.0.1:9', tokenFile: /none}}\n"
     rules = RULES.replace("- seriesQuery: gpu_util", "- source: other\n  seriesQuery: gpu_util")
     Path("rules.yaml").write_text(sources + rules)
@@ -207,7 +197,7 @@ def test_rules_of_every_source_are_evaluated_on_the_prometheus_of_the_test(run: 
     assert (code, output) == (0, "ok: tests.yaml: everything\n1 test, 0 failed\n")
 
 
-def test_tests_do_not_see_the_series_of_others(run: Run) -> None:
+def test_tests_do_not_see_the_series_of_others(run):
     case = "custom_metric_test: [{eval_time: 1m, metric: utilization, objects: [a]}]"
 
     code, output = run(
@@ -218,7 +208,7 @@ def test_tests_do_not_see_the_series_of_others(run: Run) -> None:
     assert (code, output.splitlines()[-1]) == (0, "2 tests, 0 failed")
 
 
-def test_a_preset_is_tested(run: Run) -> None:
+def test_a_preset_is_tested(run):
     code, output = run(
         """
 presets: [gpu-dcgm]
@@ -234,9 +224,9 @@ tests:
     assert (code, output) == (0, "ok: tests.yaml: tests[0]\n1 test, 0 failed\n")
 
 
-def test_the_documented_example_passes(run: Run) -> None:
-    page = (docs.ROOT / "docs/testing.md").read_text()
-    example = page.split("## How do I write tests?")[1].split("```yaml\n")[1].split("```")[0]
+def test_the_documented_example_passes(run):
+    page = (docs.ROOT / "docs/rules.md").read_text()
+    example = page.split("## How do I test rules?")[1].split("```yaml\n")[1].split("```")[0]
 
     code, output = run(example)
 
@@ -251,7 +241,7 @@ def test_the_documented_example_passes(run: Run) -> None:
         (SERIES.replace("tests:", "test:"), "unknown key 'test': did you mean tests?"),
     ],
 )
-def test_a_file_with_errors_does_not_run(run: Run, text: str, message: str) -> None:
+def test_a_file_with_errors_does_not_run(run, text, message):
     code, output = run(
         text + "  custom_metric_test: [{eval_time: 2m, metric: x, objects: [a]}]\n"
         if "input_series" in text

@@ -13,7 +13,7 @@ from aiohttp import web
 from playwright import async_api
 from playwright.async_api import expect
 
-from tests.adapter.cli.console.conftest import HPAS, Start, World, status
+from tests.adapter.cli.console.conftest import HPAS, status
 from tests.adapter.cli.console.test_pages import EVENTS, HOSTILE, event
 from tests.rules.hpa.documents import pods_metric
 from tools.console import chromium
@@ -53,9 +53,7 @@ async def open_console(page: async_api.Page, client: Any, address: str = "/") ->
     return root
 
 
-async def test_a_change_arrives_without_losing_scroll_selection_and_focus(
-    page: async_api.Page, world: World, start: Start
-) -> None:
+async def test_a_change_arrives_without_losing_scroll_selection_and_focus(page, world, start):
     for index in range(60):
         world.healthy("default", f"hpa-{index:02}")
     await open_console(page, await start(world))
@@ -84,9 +82,7 @@ async def test_a_change_arrives_without_losing_scroll_selection_and_focus(
     assert abs(after["y"] - before["y"]) <= 2  # although a row was inserted above
 
 
-async def test_hostile_content_is_shown_as_text(
-    page: async_api.Page, world: World, start: Start
-) -> None:
+async def test_hostile_content_is_shown_as_text(page, world, start):
     broken = ("False", "Failed", HOSTILE)
     world.add("default", "gpu-hpa", pods_metric(name=HOSTILE), **status("1", AbleToScale=broken))
     world.documents[EVENTS] = {"items": [event(HOSTILE, reason=HOSTILE, type=HOSTILE)]}
@@ -100,9 +96,7 @@ async def test_hostile_content_is_shown_as_text(
     await expect(page.locator("main")).to_contain_text(r"\x1b[2J")
 
 
-async def test_pages_are_used_by_keyboard_and_have_landmarks(
-    page: async_api.Page, world: World, start: Start
-) -> None:
+async def test_pages_are_used_by_keyboard_and_have_landmarks(page, world, start):
     world.healthy()
     await open_console(page, await start(world))
 
@@ -122,9 +116,7 @@ async def test_pages_are_used_by_keyboard_and_have_landmarks(
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-async def test_pages_fit_400_pixels_in_both_colours(
-    page: async_api.Page, world: World, start: Start, scheme: Any
-) -> None:
+async def test_pages_fit_400_pixels_in_both_colours(page, world, start, scheme):
     world.add("a" * 63, "b" * 200, pods_metric(name="c" * 200), **status("1"))
     world.healthy()
     root = await open_console(page, await start(world))
@@ -139,9 +131,7 @@ async def test_pages_fit_400_pixels_in_both_colours(
     assert (light == "rgb(251, 251, 250)") is (scheme == "light")
 
 
-async def test_a_console_that_ended_says_so_on_top(
-    page: async_api.Page, world: World, start: Start
-) -> None:
+async def test_a_console_that_ended_says_so_on_top(page, world, start):
     world.healthy()
     client = await start(world)
     await open_console(page, client)
@@ -157,9 +147,7 @@ async def test_a_console_that_ended_says_so_on_top(
     await expect(banner).to_be_in_viewport()
 
 
-async def test_a_foreign_page_can_neither_read_nor_trigger_anything(
-    page: async_api.Page, world: World, start: Start, aiohttp_server: Any
-) -> None:
+async def test_a_foreign_page_reads_and_triggers_nothing(page, world, start, aiohttp_server):
     """The foreign page is of another port of 127.0.0.1, whose requests have the cookie."""
     world.healthy()
     client = await start(world)

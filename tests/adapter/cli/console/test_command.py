@@ -12,36 +12,34 @@ from adapter.cli.commands import console
 from adapter.cli.console import reader, server
 from adapter.clients.kubernetes import Kube
 from adapter.settings.kubectl import KubectlSettings
+from tools import kubeconfig as kubeconfigs
 
-KUBECONFIG = (
-    "{apiVersion: v1, kind: Config, current-context: dev, users: [{name: jane, user: {}}], "
-    "clusters: [{name: one, cluster: {server: 'http://127.0.0.1:9'}}], "
-    "contexts: [{name: dev, context: {cluster: one, user: jane}}]}"
-)
+
+@pytest.fixture
+def kubeconfig(tmp_path):
+    """Path of a kubeconfig whose context, cluster and user are called `it`."""
+    return str(kubeconfigs.write(tmp_path / "kubeconfig", {"server": "http://127.0.0.1:9"}, {}))
 
 
 @pytest.mark.parametrize("prefix", ["console", "/console/", "/a b", "//x", "/<b>"])
-def test_a_prefix_that_is_no_path_is_refused(prefix: str) -> None:
+def test_a_prefix_that_is_no_path_is_refused(prefix):
     with pytest.raises(settings.UsageError, match="must be a path such as /console"):
         console.main([f"--path-prefix={prefix}"])
 
 
-def test_a_port_in_use_is_named(tmp_path, capsys) -> None:
-    kubeconfig = tmp_path / "kubeconfig"
-    kubeconfig.write_text(KUBECONFIG)
+def test_a_port_in_use_is_named(kubeconfig, cli):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
 
-        code = console.main([f"--port={port}", "--no-browser", f"--kubeconfig={kubeconfig}"])
+        code, _, error = cli(
+            "console", f"--port={port}", "--no-browser", f"--kubeconfig={kubeconfig}"
+        )
 
-    assert code == 1
-    assert f"cannot listen on 127.0.0.1:{port}: " in capsys.readouterr().err
+    assert (code, f"cannot listen on 127.0.0.1:{port}: " in error) == (1, True)
 
 
-async def test_each_page_names_context_cluster_and_user(tmp_path) -> None:
-    kubeconfig = tmp_path / "kubeconfig"
-    kubeconfig.write_text(KUBECONFIG)
-    flags = KubectlSettings(kubeconfig=str(kubeconfig))
+async def test_each_page_names_context_cluster_and_user(kubeconfig):
+    flags = KubectlSettings(kubeconfig=kubeconfig)
     cluster = reader.ShownCluster(kubeconfig=flags, prometheus=None)
     jar = aiohttp.CookieJar(unsafe=True)
     async with (
@@ -51,20 +49,17 @@ async def test_each_page_names_context_cluster_and_user(tmp_path) -> None:
     ):
         text = await response.text()
 
-    assert "context dev, cluster one, user jane" in text
+    assert "context it, cluster it, user it" in text
 
 
-def test_without_a_kubeconfig_it_says_what_to_set(tmp_path, capsys) -> None:
-    code = console.main(["--no-browser", f"--kubeconfig={tmp_path / 'none'}"])
+def test_without_a_kubeconfig_it_says_what_to_set(cli):
+    code, _, error = cli("console", "--no-browser", "--kubeconfig=/none")
 
-    assert code == 1
-    assert capsys.readouterr().err.endswith("Set --kubeconfig or --context\n")
+    assert (code, error.endswith("Set --kubeconfig or --context\n")) == (1, True)
 
 
-async def test_a_query_links_to_prometheus_without_credentials(tmp_path) -> None:
-    kubeconfig = tmp_path / "kubeconfig"
-    kubeconfig.write_text(KUBECONFIG)
-    flags = KubectlSettings(kubeconfig=str(kubeconfig))
+async def test_a_query_links_to_prometheus_without_credentials(kubeconfig):
+    flags = KubectlSettings(kubeconfig=kubeconfig)
     url = "https://me:secret@prometheus.example/base?tenant=a"
     prometheus = settings.PrometheusSettings(url=url)
     kube = await Kube.connect(flags, qps=1, burst=1)

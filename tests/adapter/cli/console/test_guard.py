@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from tests.adapter.cli.console.conftest import Start, World
-
 LIST = "/apis/autoscaling/v2/horizontalpodautoscalers"
 NOBODY = {"Authorization": ""}
 
 
-async def test_the_first_address_sets_a_cookie_and_leads_to_the_same_address_without_the_token(
-    world: World, start: Start
-) -> None:
+async def test_the_first_address_sets_a_cookie_and_leads_to_the_same_one_without_token(
+    world, start
+):
     client = await start(world)
     address = f"/autoscalers?search=a%20b&{client.guard.query}"
 
@@ -38,9 +36,7 @@ async def test_the_first_address_sets_a_cookie_and_leads_to_the_same_address_wit
         {"Cookie": "console=x"},
     ],
 )
-async def test_without_the_token_nothing_is_shown_or_requested(
-    world: World, start: Start, headers: dict[str, str]
-) -> None:
+async def test_without_the_token_nothing_is_shown_or_requested(world, start, headers):
     world.healthy()
     client = await start(world)
 
@@ -52,9 +48,7 @@ async def test_without_the_token_nothing_is_shown_or_requested(
 
 
 @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "10.0.0.1:80", "[::"])
-async def test_a_foreign_host_is_refused_also_with_the_token(
-    world: World, start: Start, host: str
-) -> None:
+async def test_a_foreign_host_is_refused_also_with_the_token(world, start, host):
     client = await start(world)
 
     response = await client.get(f"/autoscalers?{client.guard.query}", headers={"Host": host})
@@ -65,9 +59,7 @@ async def test_a_foreign_host_is_refused_also_with_the_token(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("host", ["localhost:8080", "127.0.0.1", "[::1]:99"])
-async def test_other_ports_of_this_computer_are_served_for_port_forward(
-    world: World, start: Start, host: str
-) -> None:
+async def test_other_ports_of_this_computer_are_served_for_port_forward(world, start, host):
     client = await start(world)
 
     assert (await client.get("/autoscalers", headers={"Host": host})).status == 200
@@ -82,9 +74,9 @@ async def test_other_ports_of_this_computer_are_served_for_port_forward(
         {"Origin": "null"},
     ],
 )
-async def test_a_request_that_another_page_causes_is_refused_and_triggers_nothing(
-    world: World, start: Start, headers: dict[str, str]
-) -> None:
+async def test_a_request_caused_by_another_page_is_refused_and_triggers_nothing(
+    world, start, headers
+):
     world.healthy()
     client = await start(world)
 
@@ -95,7 +87,7 @@ async def test_a_request_that_another_page_causes_is_refused_and_triggers_nothin
     assert set(world.requests) <= {LIST}  # the watch
 
 
-async def test_other_methods_are_refused(world: World, start: Start) -> None:
+async def test_other_methods_are_refused(world, start):
     client = await start(world)
 
     for method in ("POST", "PUT", "DELETE"):

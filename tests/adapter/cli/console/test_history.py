@@ -11,7 +11,6 @@ import pytest
 
 from adapter.cli.console import history
 from adapter.clients.prometheus import Prometheus
-from tests.adapter.cli.console.conftest import Start, World
 from tests.rules.hpa.documents import hpa, pods_metric, resource_metric
 from tools.real import prometheus as real
 
@@ -40,7 +39,7 @@ async def server(real_servers: None, tmp_path: Path) -> AsyncIterator[real.Prome
         yield running
 
 
-async def test_samples_have_the_values_of_kube_state_metrics(server: real.Prometheus) -> None:
+async def test_samples_have_the_values_of_kube_state_metrics(server):
     autoscaler = hpa(pods_metric(), resource_metric(averageUtilization=80))
     async with aiohttp.ClientSession() as session:
         client = Prometheus(session, server.url, timeout=10)
@@ -57,9 +56,7 @@ async def test_samples_have_the_values_of_kube_state_metrics(server: real.Promet
     assert {each.points[0][1] for each in other.content} == {99}
 
 
-async def test_the_chart_begins_before_the_console(
-    server: real.Prometheus, world: World, start: Start
-) -> None:
+async def test_the_chart_begins_before_the_console(server, world, start):
     world.healthy()
     async with aiohttp.ClientSession() as session:
         client = await start(world, prometheus=Prometheus(session, server.url, timeout=10))
@@ -74,7 +71,7 @@ async def test_the_chart_begins_before_the_console(
     assert "current: 1 to 5" in page
 
 
-async def test_without_an_answer_of_prometheus_the_page_says_so(world: World, start: Start) -> None:
+async def test_without_an_answer_of_prometheus_the_page_says_so(world, start):
     world.healthy()
     async with aiohttp.ClientSession() as session:
         gone = Prometheus(session, "http://127.0.0.1:9", timeout=5)

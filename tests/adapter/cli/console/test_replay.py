@@ -17,13 +17,16 @@ from adapter.cli.commands import replay
 from adapter.cli.console import pages
 from adapter.cli.doctor import ranges
 from adapter.clients.prometheus import Prometheus
+from adapter.settings.command_line import UsageError
 from rules import ruleset
+from rules.hpa.replay_ahead import Week
 from rules.query import entry_document
 from rules.query.catalog import ExternalEntry, Source
 from rules.query.label_binding import LabelBinding
 from tests.adapter.cli.console.conftest import VALUES, Start, World, status
 from tests.adapter.cli.console.test_pages import HOSTILE
 from tests.adapter.server.evaluation.support import entry_of
+from tests.rules.hpa import test_reading
 from tests.rules.hpa import test_replay as replays_of
 from tests.rules.hpa.documents import external_metric, pods_metric, resource_metric
 from tools.fakes import kubernetes
@@ -42,7 +45,18 @@ def explanation(series: str = "util", query: str = QUERY, more: str = "") -> Any
         "kind": "Explanation",
         "verdict": "it is explained",
         "request": {"metric": "duty_cycle_current"},
-        "queries": [{"promql": "up", "wantedLabels": ["pod", "namespace"], "rule": "rules[0]"}],
+        "queries": [
+            {
+                "promql": "up",
+                "wantedLabels": ["pod", "namespace"],
+                "rule": "rules[0]",
+                "oldestSampleSeconds": 12.0,
+                "intervalSeconds": 15.0,
+                "delaySeconds": 180.0,
+                "delayedBy": "avg_over_time",
+                "freshnessSeconds": 1.0,
+            }
+        ],
         "plan": entry_document.document(entry),
     }
 
@@ -116,18 +130,19 @@ async def test_the_page_shows_each_variant_and_its_twins_say_the_same(
     assert "Replicas: target 80" in html
     page = await (await client.get("/autoscalers/default/gpu-hpa")).text()
     assert f'action="{HPA}"' in page
+    assert "211 s at most, 196 s on average, by the slowest metric: 15 s interval between" in page
+    assert page.count('<rect class="term"') >= 4
 
 
 async def test_a_replay_is_computed_once_for_a_page_that_updates_itself(
     explained: World, start: Start, connected: Prometheus
 ) -> None:
     client = await start(explained, prometheus=connected)
-    await client.get(f"{HPA}?since=10m")
-    before = len(explained.requests)
+    for _ in range(2):
+        await client.get(f"{HPA}?since=10m")
 
-    await client.get(f"{HPA}?since=10m")
-
-    assert len(explained.requests) == before
+    # Others may be of the watch.
+    assert explained.requests.count(test_reading.HPA) == 1
 
 
 @pytest.mark.parametrize(
@@ -164,6 +179,7 @@ async def test_what_cannot_be_known_is_refused_with_the_cause(
         ("since=1y", "must be from 1m to 31d"),
         ("since=10m&target=abc", "target: 'abc' is not a quantity: write a number such as 37.5"),
         ("since=10m&target=0", "not above 0"),
+        ("since=10m&ahead=week", "ahead=week: must be SEASON or SEASON:HORIZON, such as 7d:4m"),
         ("since=10m&target=1,2,3,4,5,6,7,8,9", "more than 8 targets"),
     ],
 )
@@ -233,6 +249,38 @@ async def test_the_command_prints_text_json_and_a_page_that_needs_no_other_file(
     assert html.count("<svg") == 2
 
 
+async def test_the_command_replays_a_forecast_which_needs_a_longer_past(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = ("--ahead=1h:4m", "--output=json")
+    assert await run("default/gpu-hpa", *arguments, *flags) == 0
+    document = json.loads(capsys.readouterr().out)
+
+    _, present, ahead = document["variants"]
+    assert (present["title"], ahead["title"]) == ("present settings", "ahead")
+    assert ahead["replicas"] == present["replicas"]
+    assert document["weeks"] == []
+    assert document["notes"][-1] == (
+        "Row `ahead`: the present settings, with a forecast for 240 s later, from the load of "
+        "1 h 00 min before. At the end, the present value is served: Prometheus has no value of "
+        "one season ago; it must keep values for a season and a week"
+    )
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        ("week", "must be SEASON or SEASON:HORIZON, such as 7d:4m: "),
+        ("7d:4m:1m", "must be SEASON or SEASON:HORIZON, such as 7d:4m"),
+        ("5m", "the season must be from 1h to 35d"),
+        ("1h:40m", "the horizon must be at most 1h, and half of the season"),
+    ],
+)
+def test_a_forecast_that_cannot_be_made_is_refused(value: str, problem: str) -> None:
+    with pytest.raises(UsageError, match=problem):
+        replay.main(["hpa", "default/gpu-hpa", f"--ahead={value}"])
+
+
 @pytest.mark.parametrize(
     ("extra", "problem"),
     [
@@ -256,6 +304,24 @@ async def test_an_autoscaler_that_does_not_exist_is_named(
 ) -> None:
     assert await run("default/absent", *arguments) == 1
     assert "absent" in capsys.readouterr().err
+
+
+def test_the_page_has_a_row_for_each_week_of_a_forecast() -> None:
+    week = Week(
+        begin=1_800_000_000.0,
+        forecast=3600.0,
+        error=0.25,
+        above=600.0,
+        above_ahead=60.0,
+        pod_hours=12.0,
+        pod_hours_ahead=12.5,
+    )
+
+    html = pages.replay_file(dataclasses.replace(replays_of.report(), weeks=(week,)))
+
+    row = html.split("2027-01-15 08:00</th>")[1].split("</tr>")[0]
+    cells = re.findall(r'<span class="number">(.*?)</span>', row)
+    assert cells == ["1 h 00 min", "25%", "10 min", "1 min", "12.0", "12.5"]
 
 
 def test_hostile_names_are_text_in_the_file() -> None:

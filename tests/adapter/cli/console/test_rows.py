@@ -28,7 +28,7 @@ def document(name: str, value: str | None, target: str, **conditions: Any) -> An
         ("queue", "15", "10", "recommend about 2. Raise maxReplicas to allow more"),
     ],
 )
-def test_advice_is_that_of_explain(name: str, value: str, target: str, sentence: str) -> None:
+def test_advice_is_that_of_explain(name, value, target, sentence):
     limited = ("True", "TooManyReplicas", "")
     row = rows.row(document(name, value, target, ScalingLimited=limited))
 
@@ -41,13 +41,14 @@ def test_advice_is_that_of_explain(name: str, value: str, target: str, sentence:
     [
         ("AbleToScale", "FailedGetScale", None, "Correct scaleTargetRef in the HPA"),
         ("ScalingActive", "AmbiguousSelector", 0, "let each select pods of its own"),
+        ("ScalingActive", "InvalidSelector", 0, "in the CustomResourceDefinition"),
         ("ScalingActive", "FailedGetPodsMetric", 0, "Run: gpu-metrics-adapter doctor"),
         ("", "", None, "Wait 15 s"),
     ],
 )
 def test_replicas_that_nobody_counted_are_unknown_and_each_fault_has_a_cure(
-    kind: str, reason: str, replicas: int | None, cure: str
-) -> None:
+    kind, reason, replicas, cure
+):
     found = document(
         "queue", None, "10", **({kind: ("False", reason, "it failed")} if kind else {})
     )

@@ -6,7 +6,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from adapter.cli.demo import series
-from adapter.cli.demo.fleet import BOARD_POWER, MEMORY, Fleet, recording
+from adapter.cli.demo.fleet import BOARD_POWER, MEMORY, Fleet
 from adapter.cli.demo.generations import GENERATIONS
 from adapter.cli.local_prometheus import process
 from rules import presets, ruleset
@@ -24,13 +24,6 @@ def utilization(fleet: Fleet, seconds: float) -> list[float]:
         for gpu, reading in fleet.readings(node, seconds)
         if gpu.pod is not None
     ]
-
-
-def test_the_recording_has_a_row_for_every_second() -> None:
-    moments = recording()
-
-    assert len(moments) == 451
-    assert max(moment.utilization for moment in moments) > 10
 
 
 def test_the_fleet_has_four_gpus_per_node_and_a_pod_with_two() -> None:

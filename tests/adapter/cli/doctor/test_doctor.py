@@ -11,13 +11,11 @@ import ssl
 import time
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pytest
 from aiohttp import web
 
 from adapter import errors, settings
-from adapter.cli import program
 from adapter.cli.doctor import (
     autoscalers,
     backend,
@@ -31,7 +29,7 @@ from adapter.cli.doctor import (
     deployment as deployment_flags,
 )
 from adapter.cli.doctor.installation import Installed
-from adapter.clients.kubernetes import Kube, Reply
+from adapter.clients.kubernetes import Reply
 from adapter.settings.kubectl import KubectlSettings, NamespaceSettings
 from rules.exporters import detect
 from rules.findings import State, failure, ok
@@ -59,7 +57,7 @@ def answers():
 
 
 @pytest.fixture
-async def installed(answers, aiohttp_server, tmp_path):
+async def installed(answers, aiohttp_server, kube_of):
     async def respond(request):
         answer = answers.get(request.path, (404, "not found"))
         if isinstance(answer, tuple):
@@ -69,11 +67,8 @@ async def installed(answers, aiohttp_server, tmp_path):
 
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", respond)
-    server = await aiohttp_server(app)
-    path = kubernetes.kubeconfig(tmp_path, server)
-    api = await Kube.connect(path, qps=1e6, burst=10**6)
-    yield Installed(api=api, service=NAME, namespace=NAME, user="admin")
-    await api.close()
+    api = await kube_of(await aiohttp_server(app))
+    return Installed(api=api, service=NAME, namespace=NAME, user="admin")
 
 
 def apiservice(*, name=NAME, reason="Passed", message="", status="False", **spec):
@@ -364,6 +359,30 @@ async def test_the_query_of_a_sum_is_read_for_what_it_adds_up(installed, answers
     assert fact in finding.fact
 
 
+@pytest.mark.parametrize(
+    ("interval", "seconds", "cure"),
+    [(5.0, 180.0, "Shorten the range"), (50.0, 0.0, "Scrape more")],
+)
+async def test_each_autoscaler_that_reacts_slowly_is_named(
+    installed, answers, interval, seconds, cure
+):
+    metric = external_metric(averageValue="5")
+    hpas = [document(metric), document(metric, name="other")]
+    answers |= test_reading.documents() | {HPAS: {"items": hpas}}
+    query = {"promql": "x", "delaySeconds": seconds, "delayedBy": "avg_over_time"}
+    query |= {"oldestSampleSeconds": 1.0, "intervalSeconds": interval, "freshnessSeconds": 1.0}
+    answers[test_reading.EXTERNAL] |= {"kind": "Explanation", "queries": [query]}
+
+    lines = texts(await autoscalers.metrics(installed, NamespaceSettings(), "default"))
+
+    slow = [each for each in lines if "shows a change of load in full within" in each]
+    assert [each.partition(":")[0] for each in slow] == [
+        "note autoscaler default/gpu-hpa, metric queue_length",
+        "note autoscaler default/other, metric queue_length",
+    ]
+    assert all(cure in each for each in slow)
+
+
 async def test_values_that_the_controller_cannot_use_are_named(installed, answers):
     hpas = [document(pods_metric(), name="new"), document(resource_metric(averageUtilization=50))]
     answers |= test_reading.documents() | {HPAS: {"items": hpas}}
@@ -481,11 +500,11 @@ def test_a_prometheus_that_does_not_answer_has_its_cause(error, fact):
     assert finding.cause == str(error)
 
 
-@pytest.mark.parametrize(("skew", "state"), [(0, State.OK), (60, State.WARNING)])
-def test_clocks_are_compared(skew, state):
-    assert installation.clock("Prometheus", skew).state is state
-    assert ("behind" in installation.clock("x", 60).fact) is True
-    assert ("ahead of" in installation.clock("x", -60).fact) is True
+def test_clocks_are_compared():
+    assert installation.clock("x", 0).state is State.OK
+    for skew, direction in ((60, "behind"), (-60, "ahead of")):
+        found = installation.clock("x", skew)
+        assert (found.state, direction in found.fact) == (State.WARNING, True)
 
 
 async def test_one_check_hides_no_other_and_each_is_bounded(monkeypatch):
@@ -545,18 +564,13 @@ def without_cluster(monkeypatch, tmp_path):
     monkeypatch.delenv("PROMETHEUS_URL", raising=False)
 
 
-def test_without_an_api_server_the_rest_is_still_checked(without_cluster, capsys):
-    arguments = ["doctor", "--prometheus-url=http://127.0.0.1:9", "--output=json"]
+def test_without_an_api_server_the_rest_is_still_checked(without_cluster, cli):
+    code, output, _ = cli("doctor", "--prometheus-url=http://127.0.0.1:9", "--output=json")
 
-    assert program.main(arguments) == 2
-
-    report = json.loads(capsys.readouterr().out)
-    assert [each["subject"] for each in report["findings"]] == [
-        "api-server",
-        "cluster",
-        "prometheus",
-    ]
-    assert report["failures"] == 2
+    report = json.loads(output)
+    subjects = [each["subject"] for each in report["findings"]]
+    assert subjects == ["api-server", "cluster", "prometheus"]
+    assert (code, report["failures"]) == (2, 2)
 
 
 def denied(user: str, verb: str, resource: str, group: str, where: str) -> tuple[int, str]:
@@ -641,18 +655,14 @@ async def test_an_api_server_that_hangs_ends_its_checks_soon(aiohttp_server, tmp
     assert [each.state for each in findings] == states
 
 
-def test_the_url_of_the_environment_is_the_default(without_cluster, monkeypatch, capsys):
-    program.main(["doctor"])
-    without = capsys.readouterr().out
+def test_the_url_of_the_environment_is_the_default(without_cluster, monkeypatch, cli):
+    assert "skipped prometheus: its URL is not known" in cli("doctor").out
     monkeypatch.setenv("PROMETHEUS_URL", "http://127.0.0.1:9")
-    program.main(["doctor"])
-
-    assert "skipped prometheus: its URL is not known" in without
-    assert "failure prometheus: Prometheus cannot be reached" in capsys.readouterr().out
+    assert "failure prometheus: Prometheus cannot be reached" in cli("doctor").out
 
 
 @pytest.mark.usefixtures("real_servers")
-async def test_series_of_exporters_are_judged_on_a_real_prometheus(tmp_path: Path) -> None:
+async def test_series_of_exporters_are_judged_on_a_real_prometheus(tmp_path):
     flags = settings.PrometheusSettings()
     with real.run(tmp_path) as server:
         flags = replace(flags, url=server.url)
@@ -711,6 +721,21 @@ async def test_url_and_presets_are_those_of_the_deployment(installed, answers):
     assert finding.state is State.SKIPPED
     assert f"run kubectl -n {NAME} exec service/{NAME} -- gpu-metrics-adapter " in finding.cure
     assert "is not reachable from here" in finding.fact
+
+
+async def test_a_prometheus_in_the_pods_is_queried_there_only(installed, answers, monkeypatch):
+    answers[f"{CORE}/services/{NAME}"] = SERVICE
+    answers[DEPLOYMENTS] = deployment("--embedded-prometheus-url=http://127.0.0.1:9")
+
+    (outside,) = await checks._deployed(installed, None)
+    monkeypatch.setenv("POD_NAMESPACE", NAME)
+    (inside,) = await checks._deployed(installed, None)
+
+    assert (outside.state, outside.fact) == (
+        State.SKIPPED,
+        "it listens in the adapter's pods only",
+    )
+    assert "is not reachable from here" in inside.fact
 
 
 async def test_an_address_of_pods_that_lets_connections_time_out_is_skipped(installed, answers):

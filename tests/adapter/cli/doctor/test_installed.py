@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from adapter.cli import program
 from adapter.cli.console import server as server_of_console
 from adapter.cli.console.reader import ShownCluster
 from adapter.cli.local_prometheus.process import free_ports
@@ -95,14 +94,14 @@ def adapter(
 
 @pytest.mark.usefixtures("adapter")
 def test_a_release_of_its_own_name_has_no_failure_for_an_administrator_and_for_its_account(
-    control_plane: ControlPlane, capsys: pytest.CaptureFixture[str]
-) -> None:
+    control_plane, cli
+):
     account = control_plane.account_kubeconfig(NAME, NAMESPACE)
 
     for kubeconfig in (control_plane.kubeconfig, account):
-        assert program.main(["doctor", f"--kubeconfig={kubeconfig}"]) == 0
+        code, report, _ = cli("doctor", f"--kubeconfig={kubeconfig}")
 
-        report = capsys.readouterr().out
+        assert code == 0
         assert f"is Available, served by {NAMESPACE}/{NAME}\n" in report, report
         assert f"rights: {ACCOUNT} has the " in report
 
@@ -141,11 +140,10 @@ def viewer(control_plane: ControlPlane, team: str) -> Path:
 
 
 def test_the_commands_that_are_printed_let_a_viewer_read_the_metrics_of_a_namespace(
-    control_plane: ControlPlane, team: str, viewer: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+    control_plane, team, viewer, cli
+):
     def run(*arguments: str) -> tuple[int, str]:
-        code = program.main([*arguments, f"--namespace={team}", f"--kubeconfig={viewer}"])
-        return code, capsys.readouterr().out
+        return cli(*arguments, f"--namespace={team}", f"--kubeconfig={viewer}")[:2]
 
     explained, doctor = run("explain", "hpa", "web"), run("doctor")
 
@@ -161,30 +159,29 @@ def test_the_commands_that_are_printed_let_a_viewer_read_the_metrics_of_a_namesp
 
 
 async def test_the_role_view_reads_metrics_with_the_component_viewers(
-    control_plane: ControlPlane, team: str, viewer: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+    control_plane, team, viewer, cli
+):
     """As with `rbac.aggregateToView` of the chart, which has the same objects."""
-    flags = KubectlSettings(kubeconfig=str(viewer))
+    reports = []
 
-    def run() -> int:
-        return program.main(["doctor", f"--kubeconfig={viewer}"])
+    def passes() -> bool:
+        code, report, _ = cli("doctor", f"--kubeconfig={viewer}")
+        reports.append(report)
+        return code == 0
 
-    cluster = ShownCluster(kubeconfig=flags, prometheus=None)
+    cluster = ShownCluster(kubeconfig=KubectlSettings(kubeconfig=str(viewer)), prometheus=None)
     async with server_of_console.running(cluster, port=0, prefix="") as address:
         assert address.startswith("http://127.0.0.1:")
     control_plane.kubectl("apply", "-f", VIEWERS)
     try:
-        await until(lambda: asyncio.to_thread(lambda: run() == 0))
-        report = capsys.readouterr().out
+        await until(lambda: asyncio.to_thread(passes))
     finally:
         control_plane.kubectl("delete", "-f", VIEWERS)
-    assert "skipped autoscalers of all namespaces: " in report
-    assert CHECKED in report
+    assert "skipped autoscalers of all namespaces: " in reports[-1]
+    assert CHECKED in reports[-1]
 
 
-def test_the_documented_command_deletes_what_kustomize_installed(
-    control_plane: ControlPlane,
-) -> None:
+def test_the_documented_command_deletes_what_kustomize_installed(control_plane):
     assert "\nkubectl delete -k mycluster " in (docs.ROOT / "docs" / "install.md").read_text()
     server.install(control_plane)
 

@@ -14,11 +14,11 @@ import yaml
 from aiohttp import web
 
 from adapter.cli.doctor import checks, deployment, installation, permissions, registration
-from adapter.clients.kubernetes import Kube
 from adapter.server.api import groups
 from adapter.settings.kubectl import KubectlSettings
 from rules.findings import State
 from rules.metrics_apis import APIS, OPENAPI_TITLE
+from rules.metrics_apis import CUSTOM as API
 from tools import helm
 from tools.fakes import kubernetes
 
@@ -76,6 +76,11 @@ class World:
         if title:
             self.answers[f"/openapi/v3/apis/{group}/{version}"] = {"info": {"title": title}}
 
+    def app(self) -> web.Application:
+        app = web.Application()
+        app.router.add_route("*", "/{path:.*}", self.respond)
+        return app
+
     async def respond(self, request: web.Request) -> web.Response:
         if request.path == REVIEWS:
             spec = (await request.json())["spec"]
@@ -89,29 +94,14 @@ class World:
 
 
 @pytest.fixture
-def start(aiohttp_server, tmp_path):
-    """Start the API server of a world; return a kubeconfig."""
-
-    async def start(world):
-        app = web.Application()
-        app.router.add_route("*", "/{path:.*}", world.respond)
-        return kubernetes.kubeconfig(tmp_path, await aiohttp_server(app))
-
-    return start
-
-
-@pytest.fixture
-async def find(start):
+def find(aiohttp_server, kube_of):
     """Return the installation in a world."""
-    opened = []
 
     async def find(world):
-        opened.append(await Kube.connect(await start(world), qps=1e6, burst=10**6))
-        return await registration.find(opened[-1], user="admin")
+        api = await kube_of(await aiohttp_server(world.app()))
+        return await registration.find(api, user="admin")
 
-    yield find
-    for each in opened:
-        await each.close()
+    return find
 
 
 def of_chart(**values: Any) -> list[dict[str, Any]]:
@@ -170,6 +160,19 @@ async def test_a_certificate_of_files_needs_no_right_to_a_secret(find):
         assert ("secrets" in resources) is needed
 
 
+@pytest.mark.usefixtures("real_servers")
+async def test_of_scale_targets_only_the_scale_must_be_readable(find):
+    world = World(of_chart(scaleTargets=["widgets.example.com"]))
+    names = ("rollouts.argoproj.io/load", "widgets.example.com/load")
+    world.answers[API.path()] = {"resources": [{"name": each} for each in names]}
+
+    await permissions.of_adapter(await find(world))
+
+    asked = {(verb, resource) for _, verb, resource, _ in world.reviewed}
+    assert {(verb, "rollouts") for verb in ("list", "watch")} <= asked
+    assert {verb for verb, resource in asked if resource == "widgets"} == {"get"}
+
+
 @pytest.fixture
 def kustomize(programs, tmp_path):
     """Return the objects of a folder of the manifests in another namespace."""
@@ -224,14 +227,14 @@ async def test_a_program_that_does_not_answer_is_taken_for_this_one(find):
     assert (await find(world)).name == "b/runs"
 
 
-async def test_without_an_installation_only_the_rest_is_checked(start):
+async def test_without_an_installation_only_the_rest_is_checked(aiohttp_server, tmp_path):
     world = World()
     world.register(CUSTOM, "monitoring/prometheus-adapter", ORIGINAL)
     world.register(USAGE, "kube-system/metrics-server", None)
     world.answers["/version"] = {"gitVersion": "v1.36.0"}
 
-    cluster = KubectlSettings(kubeconfig=await start(world))
-    found = await checks.examine(cluster, prometheus=None)
+    kubeconfig = kubernetes.kubeconfig(tmp_path, await aiohttp_server(world.app()))
+    found = await checks.examine(KubectlSettings(kubeconfig=kubeconfig), prometheus=None)
 
     by_subject = {each.subject: each for each in found}
     custom = by_subject[f"apiservice {CUSTOM}"]

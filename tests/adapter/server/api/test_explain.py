@@ -42,6 +42,9 @@ MORE_RULES = """
   resources: {overrides: {ns: {resource: namespace}, pod: {resource: pod}}}
   minPodAge: 1m
   metricsQuery: <<.Series>>{<<.LabelMatchers>>}
+- seriesQuery: started
+  resources: {overrides: {ns: {resource: namespace}, pod: {resource: pod}}}
+  metricsQuery: avg by (ns, pod) (rate(started[1m]))
 """
 
 
@@ -75,7 +78,7 @@ async def test_a_value_is_explained_from_rule_to_number(served: Api) -> None:
     found = await explain(served, f"{PODS}/a/partial", "&metricLabelSelector=ns%3Ddefault")
 
     rule = found["rules"]["items"][0]
-    assert found["rules"]["count"] == 19
+    assert found["rules"]["count"] == 20
     assert rule["rule"].startswith("rules[15] (")
     assert (rule["taken"], rule["reason"]) == (True, "takes it from partial")
     (query,) = found["queries"]
@@ -106,6 +109,29 @@ async def test_another_program_plans_the_same_queries_from_an_explanation(served
     assert planned.promql() == (found["queries"][0]["promql"],)
 
 
+async def test_interval_and_first_samples_of_pods_follow_from_their_samples(
+    served: Api, filled: Prometheus
+) -> None:
+    now = time.time()
+    begins = {("default", "a"): 2700, ("default", "b"): 600, ("other", "b"): 900}
+    for (namespace, pod), begin in begins.items():
+        ages = range(begin, -1, -20)
+        samples = [(int((now - age) * 1000), float(-age)) for age in ages]
+        labels = {"__name__": "started", "ns": namespace, "pod": pod}
+        filled.put_series([(labels, samples)])
+
+    found = await explain(served, f"{PODS}/*/started", "&labelSelector=app in (a,b)")
+
+    (query,) = found["queries"]
+    assert query["intervalSeconds"] == pytest.approx(20, abs=1)
+    first = query["firstSamples"]
+    # The steps are 15 s, and 5 minutes for those of any pod.
+    assert now - 2700 <= first["since"] <= now - 2400
+    assert sorted(first["pods"]) == ["a", "b"]
+    assert now - 2700 <= first["pods"]["a"] <= now - 2685
+    assert now - 600 <= first["pods"]["b"] <= now - 585
+
+
 async def test_a_list_that_lacks_objects_says_why_they_lack(served: Api) -> None:
     found = await explain(served, f"{PODS}/*/partial")
 
@@ -132,7 +158,7 @@ async def test_an_unknown_resource_is_the_cause(served: Api, name: str) -> None:
 
     assert found["causes"][0]["reason"] == "UnknownResource"
     assert "no resource foos" in found["verdict"]
-    assert found["rules"]["count"] == 19
+    assert found["rules"]["count"] == 20
 
 
 async def test_an_external_metric_has_the_labels_of_its_values(served: Api) -> None:

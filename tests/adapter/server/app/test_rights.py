@@ -6,7 +6,8 @@ import pytest
 
 from adapter.clients import own_rights
 from rules import ruleset
-from rules.kinds import Kinds
+from rules.kinds import SCALE_TARGETS, Kinds
+from tests import world
 
 DEPLOYMENTS = (
     "rules: [{seriesQuery: up, metricsQuery: up, "
@@ -27,6 +28,18 @@ def test_objects_that_rules_describe_must_be_readable(rules, resources):
 
     assert {right.resource for right in required} == resources
     assert {right.verbs for right in required} == {("list", "watch")}
+
+
+def test_scales_of_targets_that_the_cluster_serves_must_be_readable():
+    served = [world.group("argoproj.io", "rollouts Rollout")]
+    kinds = Kinds.of([*Kinds.builtin().groups, *served], SCALE_TARGETS)
+
+    required = list(own_rights.of_rules(world.load("rules: []"), kinds))
+
+    assert [(right.resource, right.verbs) for right in required] == [
+        ("pods", ("list", "watch")),
+        ("rollouts/scale", ("get",)),
+    ]
 
 
 def test_only_an_apiservice_of_the_base_must_be_writable():

@@ -12,7 +12,8 @@ from adapter.clients.watch_cache import WatchCaches
 from adapter.server.cluster import contents
 from adapter.server.cluster.contents import CompleteObjects
 from adapter.server.cluster.objects import ClusterObjects
-from rules.kinds import NAMESPACES, PODS, GroupResource
+from adapter.server.cluster.scales import Scales
+from rules.kinds import NAMESPACES, PODS, GroupResource, Kinds
 from rules.selectors import selectors
 from tools.waiting import until
 
@@ -47,6 +48,7 @@ def objects_on(api, *, caches=None, ready=None, **options) -> ClusterObjects:
         caches=caches or idle(contents.OBJECTS),
         ready=CompleteObjects(api, ready or idle(contents.READY_PODS)),
         workloads=CompleteObjects(api, idle(contents.pod_selectors())),
+        scales=Scales(api, resources=(), kinds=Kinds.builtin),
         **{"interval": 600, **options},
     )
 

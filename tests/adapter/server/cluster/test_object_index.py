@@ -141,8 +141,8 @@ def test_labels_of_a_namespace_are_removed_as_a_whole(monkeypatch):
     )
     index.put(Object("a", "large", None))
     pod = selectors.parse("pod=7")
-    for selector in (WEB, pod):
-        index.names(selector, namespace="a")
+    for namespace in "ab":
+        index.names(pod, namespace=namespace)
     forgotten = []
     monkeypatch.setattr(ObjectIndex, "_forget", lambda *arguments: forgotten.append(arguments))
 
@@ -154,7 +154,7 @@ def test_labels_of_a_namespace_are_removed_as_a_whole(monkeypatch):
     assert index.unlabelled(None) == ("a",)
     assert index._unlabelled == {"a": 102}
     assert index._labels_size == index._labels["b"].size
-    assert {namespace for each in index._by_label.values() for namespace, _ in each} == {"b"}
+    assert index._by_label.keys() == {"b"}
     assert index.names(pod, namespace="a") == ()
     assert index.names(pod, namespace="b") == ("x-7",)
     for each in index.names(ALL, namespace="a"):
@@ -240,8 +240,8 @@ def test_caches_are_bounded(monkeypatch):
         assert index.names(selectors.parse(f"app=web,k{number}=1"), namespace="a") == ()
         assert len(index.names(WEB, namespace="a")) == 5
 
-    assert len(index._by_label) == object_index._MAX_KEYS
-    assert "app" in index._by_label
+    assert len(index._by_label["a"]) == object_index._MAX_KEYS
+    assert "app" in index._by_label["a"]
     assert index._names.size <= 1000
 
 
@@ -257,14 +257,18 @@ def test_a_list_of_all_objects_does_not_evict_the_names_of_a_selector(monkeypatc
     assert len(every) == 90
 
 
-def test_small_namespace_needs_no_index_of_the_whole_cluster():
+def test_only_a_large_namespace_that_is_selected_from_is_indexed_by_label():
     small = [item("a", f"x-{number}", app="web") for number in range(64)]
-    index = ObjectIndex([*small, *(item("b", f"x-{number}", app="web") for number in range(65))])
+    large = [item(each, f"x-{number}", app="web") for each in "bc" for number in range(65)]
+    index = ObjectIndex([*small, *large])
 
     assert len(index.names(WEB, namespace="a")) == 64
     assert not index._by_label
     assert len(index.names(WEB, namespace="b")) == 65
-    assert index._by_label
+    assert index._by_label.keys() == {"b"}
+    for _, name, *_ in large:
+        index.remove("b", name)
+    assert not index._by_label
 
 
 KEYS, VALUES = ("a", "b"), ("", "1", "2", "a")

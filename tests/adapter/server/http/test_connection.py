@@ -14,7 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from adapter.background import Pace
-from adapter.server.http import connection
+from adapter.server.http import connection, handler
 from adapter.server.http.limits import MemoryBudget
 from tests.adapter import wired
 from tools.waiting import until
@@ -74,7 +74,7 @@ def exchange(pieces, serve=echo):
     async def run():
         budget = MemoryBudget(64 << 20, lambda each: each.abort())
         tested = connection.Connection(
-            connection.new_server(), serve, heads=budget, turn=asyncio.Lock(), pace=Pace()
+            handler.new_server(), serve, heads=budget, turn=asyncio.Lock(), pace=Pace()
         )
         transport = Transport()
         tested.connection_made(transport)

@@ -399,6 +399,26 @@ async def test_a_client_without_certificate_displaces_none_with_one():
         assert await request_once(*proxy)
 
 
+async def test_a_client_without_certificate_has_time_for_its_request():
+    """Until two others have come; of those that send nothing, each displaces the one before it."""
+    async with (
+        listening(max_connections=16, client_cas=CLIENT_CA.pem) as (port, _),
+        contextlib.AsyncExitStack() as stack,
+    ):
+        proxies = [
+            await stack.enter_async_context(connected(port, certificate=True)) for _ in range(16)
+        ]
+        for each in proxies:
+            assert await request_once(*each)
+        client = await stack.enter_async_context(connected(port))
+        proxies.append(await stack.enter_async_context(connected(port, certificate=True)))
+        assert await request_once(*client)
+
+        for _ in range(16):
+            await stack.enter_async_context(connected(port))
+        assert [await request_once(*each) for each in proxies] == [False] * 4 + [True] * 13
+
+
 def unresponsive(port, request):
     """Return the socket of a TLS client that sends `request` and then neither reads nor closes."""
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()

@@ -16,6 +16,7 @@ from rules.causes.reasons import Reason
 from rules.findings import State
 from rules.kinds import GroupResource, Kinds
 from rules.query.aggregate import Value
+from rules.query.ahead import Forecast
 from rules.query.catalog import Catalog
 from rules.selectors import selectors
 from tests import world
@@ -114,6 +115,60 @@ async def error_of(backend, path, query=""):
 
 def info_of(path):
     return request_info.parse(f"/apis/custom.metrics.k8s.io/v1beta2{path}")
+
+
+PODS_OF_WEB = "/namespaces/default/pods/*/gpu_util", "labelSelector=app%3Dweb"
+RISING = Forecast(reason="Rising", now=3.0, expected=6.0, error=0.1)
+
+
+@pytest.fixture
+def ahead(backend, objects):
+    """Return a backend whose rule looks ahead."""
+    text = RULES.replace("  resources:", "  ahead: {season: 7d}\n  resources:", 1)
+    catalog = wired.catalog(text, "gpu_util", "nothing", labels=LABELS, kinds=objects.kinds)
+    return dataclasses.replace(backend, generation=wired.generation(catalog))
+
+
+async def values(backend):
+    return [each["value"] for each in (await answer(backend, *PODS_OF_WEB))["items"]]
+
+
+async def predict(backend):
+    info = request_info.parse(
+        f"/apis/custom.metrics.k8s.io/v1beta2{PODS_OF_WEB[0]}", PODS_OF_WEB[1]
+    )
+    key = question.forecast_key(await question.resolve(info, backend))
+    backend.forecasts.predict(key, (RISING,), season=604_800.0, horizon=240.0)
+
+
+async def test_pods_have_the_values_of_a_forecast_only_if_their_rule_looks_ahead(backend, ahead):
+    await predict(ahead)
+    await predict(backend)
+
+    assert await values(ahead) == ["4", "2"]
+    assert await values(backend) == ["2", "1"]
+    one = await answer(ahead, "/namespaces/default/pods/b/gpu_util")
+    assert [each["value"] for each in one["items"]] == ["2"]  # no HPA sends this request
+
+
+async def test_a_new_forecast_replaces_the_last_answer(ahead, evaluation, monkeypatch):
+    monkeypatch.setattr(evaluation, "repeats", lambda *_: True)
+    info = request_info.parse(
+        f"/apis/custom.metrics.k8s.io/v1beta2{PODS_OF_WEB[0]}", PODS_OF_WEB[1]
+    )
+    requested = await custom.resolve(info, ahead)
+    monkeypatch.setattr(ahead.objects, "present_names", lambda *_, **__: requested.names)
+    query = custom.plan(requested)
+    found = await custom.evaluate(requested, query, ahead, deadline=1e9)
+    before = await custom.content(requested, query, found, ahead)
+    assert before.is_current()
+
+    await predict(ahead)
+
+    assert not before.is_current()
+    after, again = [await custom.content(requested, query, found, ahead) for _ in range(2)]
+    assert after.is_current()
+    assert after.sources[1] is again.sources[1] is not before.sources[1]
 
 
 async def test_a_question_is_remembered_as_long_as_its_request(backend):
@@ -528,6 +583,33 @@ async def test_a_deployment_without_pods_gets_404_with_the_cause(
     assert cause.reason == Reason.NO_OBJECT
     assert sentence in cause.sentence
     assert evaluation.calls == []
+
+
+async def test_a_target_whose_scale_is_not_read_gets_404_with_what_to_do(objects, evaluation):
+    rollouts = GroupResource("argoproj.io", "rollouts")
+    groups = (*KINDS.groups, world.group(rollouts.group, "rollouts Rollout"))
+    kinds = Kinds.of(groups, [rollouts])
+    text = RULES.replace("  resources:", "  workloads: avg\n  resources:", 1)
+    catalog = wired.catalog(text, "gpu_util", labels=LABELS, kinds=kinds)
+    objects.selectors[rollouts, "default"] = {"web": selectors.parse("app=web")}
+    backend = Backend(
+        generation=wired.generation(catalog),
+        kinds=kinds,
+        objects=objects,
+        evaluation=evaluation,
+        collector=wired.CauseCollector(),
+    )
+
+    document = await answer(backend, "/namespaces/default/rollouts.argoproj.io/web/gpu_util")
+    error = await error_of(backend, "/namespaces/default/rollouts.argoproj.io/new/gpu_util")
+
+    assert values_of(document) == {"web": "1500m"}
+    (cause,) = error.causes
+    assert cause.sentence == (
+        "rollouts.argoproj.io new in namespace default: its scale has not been read yet, does not "
+        "exist, or has no selector. Let an HPA refer to it, and let the adapter get "
+        "rollouts/scale: it reads each scale once a minute"
+    )
 
 
 async def test_deployments_that_cannot_be_read_are_an_error(of_pods, objects):
