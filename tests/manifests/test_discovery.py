@@ -26,7 +26,7 @@ COMPLAINTS = ("openapi", "discovery", "metrics.k8s.io")
 """Words in warnings and errors of the API server that concern the adapter."""
 NOT_YET_FORWARDED = ("Body: service unavailable", "could not get list of group versions")
 """Logged until the API server forwards requests to an APIService that became Available."""
-DISCONNECTED = re.compile(r"(Timeout or abort while handling|Post-timeout activity).*/openapi/v3\b")
+DISCONNECTED = re.compile(r"(Timeout or abort while|Post-timeout activity).*/openapi/v[23]\b")
 """Logged if a client of the API server disconnects before the response."""
 
 

@@ -19,6 +19,7 @@ from adapter.clients.own_rights import AUTHENTICATION_CONFIG as CLIENT_CAS
 from certs import secret
 from certs.renew import CertificatePolicy
 from rules import presets
+from rules.kinds import SCALE_TARGETS
 from rules.metrics_apis import APIS, CUSTOM, EXTERNAL, USAGE
 
 MANIFESTS = Path(__file__).parents[2] / "manifests"
@@ -70,7 +71,7 @@ class Built:
     def allows(self, verb, group, resource, *, namespace=None, name=None):
         return any(
             verb in rule["verbs"]
-            and group in rule["apiGroups"]
+            and group in rule.get("apiGroups", ())
             and resource in rule["resources"]
             and granted in (None, namespace)
             and ("resourceNames" not in rule or name in rule["resourceNames"])
@@ -247,6 +248,7 @@ def test_the_account_has_no_unused_permission(built):
     assert granted == {
         ("get", "configmaps", CLIENT_CAS.name),
         *((verb, "events", None) for verb in ("create", "get", "update")),
+        *(("get", f"{each.group}/{each.resource}/scale", None) for each in SCALE_TARGETS),
         *((verb, "secrets", name) for verb in ("get", "update") for name in secrets),
         *(("get", "apiregistration.k8s.io/apiservices", name) for name in served),
         # Not those of another server.

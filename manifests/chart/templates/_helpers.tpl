@@ -85,12 +85,28 @@ image.tag {{ $image.tag }}
 
 {{/* The port follows the host, unless the host has one. */}}
 {{- define "adapter.prometheusURL" -}}
+{{- if include "adapter.embeddedOnly" . -}}
+http://127.0.0.1:{{ .Values.prometheus.embedded.port }}
+{{- else -}}
 {{- $url := tpl (toString .Values.prometheus.url) . -}}
 {{- $url = printf "%s%s" (contains "://" $url | ternary "" "http://") $url -}}
 {{- with .Values.prometheus.port -}}
 {{- if not (regexMatch "^[a-z]+://[^/]*:[0-9]+(/|$)" $url) }}{{ $url = regexReplaceAll "^([a-z]+://[^/]*)" $url (printf "${1}:%v" .) }}{{ end -}}
 {{- end -}}
 {{ $url }}{{ .Values.prometheus.path }}
+{{- end -}}
+{{- end -}}
+
+{{/* "true" if the Prometheus in the pod is the only one: prometheus.url is the default, or empty. */}}
+{{- define "adapter.embeddedOnly" -}}
+{{- $url := .Values.prometheus.url -}}
+{{- if and (.Values.prometheus.embedded).enabled (has $url (list "" nil "http://prometheus.default.svc")) }}true{{ end -}}
+{{- end -}}
+
+{{- define "adapter.embeddedImage" -}}
+{{- $image := .Values.prometheus.embedded.image -}}
+{{- with $image.registry }}{{ . }}/{{ end }}{{ $image.repository }}
+{{- with $image.tag }}:{{ . }}{{ end }}{{ with $image.digest }}@{{ . }}{{ end -}}
 {{- end -}}
 
 {{/*
@@ -231,7 +247,11 @@ tls.ca is not PEM: the APIServices skip the verification of the certificate
 {{- else if include "adapter.insecure" . }}
 The APIServices skip the verification of the certificate{{ if not (.Values.apiServices).insecureSkipTLSVerify }} while pods of prometheus-adapter are replaced: run the same `helm upgrade` again to turn it on{{ end }}
 {{- end -}}
-{{- if not (contains "://" (tpl (toString .Values.prometheus.url) .)) }}
+{{- if include "adapter.embeddedOnly" . -}}
+{{- if or .Values.rules.resource (.Values.resourceMetrics).enabled }}
+The Prometheus in the pod does not scrape cAdvisor: for CPU and memory, set prometheus.url
+{{- end }}
+{{- else if not (contains "://" (tpl (toString .Values.prometheus.url) .)) }}
 prometheus.url has no scheme: http:// is added
 {{- end -}}
 {{- if not (include "adapter.apiServices" . | trim) }}

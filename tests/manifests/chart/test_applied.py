@@ -10,6 +10,7 @@ from itertools import chain
 import pytest
 import yaml
 
+from adapter.cli import program
 from tests.manifests.chart.test_chart import GOLDEN, read
 from tests.manifests.chart.test_chart import RELEASES as NAMES
 from tests.test_docs import blocks
@@ -99,17 +100,23 @@ def test_every_object_is_accepted_without_a_warning(cluster, documents):
     assert output.count("(server dry run)") == len(found) > 20
 
 
-def test_the_objects_of_the_recipes_are_accepted_without_a_warning(cluster):
+def test_the_objects_of_the_recipes_are_accepted_without_a_warning(cluster, capsys):
     found = [
         block for block in blocks("docs/hpa-recipes.md", "yaml") if block.startswith("apiVersion:")
     ]
-
-    output = cluster.kubectl(
-        *("apply", "--dry-run=server", "--validate=strict", "--warnings-as-errors", "-f", "-"),
-        text="---\n".join(found),
+    assert program.main(["presets", "scrape", "inference-vllm", "--format=podmonitor"]) == 0
+    monitors = cluster.kubectl(
+        *("label", "--local", "-f", "-", "-o", "json", "release=kube-prometheus-stack"),
+        text=capsys.readouterr().out,
     )
 
-    assert output.count("(server dry run)") == len(found) == 3
+    apply = ("apply", "--dry-run=server", "--validate=strict", "--warnings-as-errors", "-f", "-")
+    output = cluster.kubectl(*apply, text="---\n".join(found))
+    output += cluster.kubectl(*apply, text=monitors)
+
+    assert output.count("horizontalpodautoscaler") == len(found) == 2
+    assert output.count("podmonitor") == monitors.count('"kind": "PodMonitor"') > 0
+    assert output.count("(server dry run)") == len(output.splitlines())
 
 
 class Release:

@@ -155,6 +155,7 @@ GOLDEN = {
         "nameOverride": "gpu",
         "customAnnotations": {"example.com/owner": "gpu-team"},
         "customLabels": {"example.com/shard": 7},
+        "prometheus": {"embedded": {"enabled": True, "scrapeInterval": "1s"}},
         "presets": ["gpu-dcgm", "inference-vllm"],
         "rules": {"default": False},
         "externalMetrics": {"enabled": True},
@@ -188,6 +189,8 @@ def golden(values):
             del each["metadata"]["labels"]
         if each["kind"] == "PrometheusRule":
             del each["spec"]
+        if configuration := each.get("data", {}).get("prometheus.yml"):
+            each["data"]["prometheus.yml"] = configuration.partition("scrape_configs:")[0]
     return documents
 
 
@@ -270,6 +273,20 @@ def test_what_cannot_be_meant_is_refused(values, error):
 def test_gpu_metrics_are_served_beside_the_default_rules(values, names):
     args = container(template(values))["args"]
     assert [each for each in args if "--preset" in each] == [f"--preset={each}" for each in names]
+
+
+def test_scale_targets_are_a_flag_and_rights():
+    documents = template({"scaleTargets": ["replicationcontrollers", "sets.a.example.com"]})
+    roles = [each for each in documents if each["kind"] == "ClusterRole"]
+
+    assert (
+        "--scale-targets=replicationcontrollers,sets.a.example.com" in container(documents)["args"]
+    )
+    rules = [rule for role in roles for rule in role["rules"] if "/scale" in str(rule)]
+    assert rules == [
+        {"apiGroups": [""], "resources": ["replicationcontrollers/scale"], "verbs": ["get"]},
+        {"apiGroups": ["a.example.com"], "resources": ["sets/scale"], "verbs": ["get"]},
+    ]
 
 
 def test_a_release_with_our_name_has_no_other():
@@ -449,6 +466,51 @@ def test_which_metrics_apis_are_served(values, served):
     assert [line.partition(":")[0] for line in warnings(values)] == (
         [] if served else ["No metrics API is served"]
     )
+
+
+def embedded(**values):
+    return {"prometheus": {"embedded": {"enabled": True, **values}}}
+
+
+def test_the_prometheus_in_the_pod_is_the_only_one_without_another_url():
+    alone = container(template(embedded(port=9091)))["args"]
+    both = container(
+        template(embedded() | {"prometheus": {"url": "http://p", **embedded()["prometheus"]}})
+    )["args"]
+
+    assert {"--prometheus-url=http://127.0.0.1:9091"} < {*alone}
+    assert {"--embedded-prometheus-url=http://127.0.0.1:9091"} < {*alone}
+    assert {"--prometheus-url=http://p:9090"} < {*both}
+    assert {"--embedded-prometheus-url=http://127.0.0.1:9090"} < {*both}
+    assert warnings(embedded() | {"resourceMetrics": {"enabled": True}}) == [
+        "The Prometheus in the pod does not scrape cAdvisor: for CPU and memory, set prometheus.url"
+    ]
+
+
+def test_the_prometheus_in_the_pod_trusts_the_namespace_of_the_release():
+    values = embedded(trustedNamespaces=["a", "b"], scrapeInterval="30s", sampleLimit=2_000)
+    documents = template(values)
+    config = names(documents)["ConfigMap monitoring prometheus-adapter-prometheus"]["data"]
+    configuration = yaml.safe_load(config["prometheus.yml"])
+    devices, _, *servers = configuration["scrape_configs"]
+
+    assert configuration["global"] == {"scrape_interval": "30s", "scrape_timeout": "10000ms"}
+    assert devices["relabel_configs"][0]["regex"] == "monitoring|a|b"
+    assert servers[0]["job_name"] == "gpu-metrics-adapter-servers-0"
+    assert {each["sample_limit"] for each in servers} == {2_000}
+    assert not re.search("TRUSTED|SAMPLE_LIMIT", config["prometheus.yml"])
+
+
+def test_the_prometheus_in_the_pod_needs_sidecars():
+    with pytest.raises(RuntimeError, match=r"needs sidecars, which Kubernetes has from 1\.29 on"):
+        template(embedded(), "--kube-version=1.28.9")
+    assert template(embedded(), "--kube-version=1.29.0-eks-1")
+
+
+@pytest.mark.parametrize("interval", ["500ms", "0s", "1m", "5"])
+def test_the_scrape_interval_has_whole_seconds(interval):
+    with pytest.raises(RuntimeError, match="scrapeInterval"):
+        template(embedded(scrapeInterval=interval))
 
 
 def test_the_rules_of_an_existing_configmap_replace_all_others():

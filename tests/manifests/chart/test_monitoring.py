@@ -111,6 +111,7 @@ def test_every_metric_of_the_adapter_but_these_is_in_the_dashboard_or_an_alert()
     text = "\n".join((*dashboard(), *alerts().values()))
 
     assert {each for each in own() if each not in text} == {
+        "gpu_metrics_adapter_autoscaler_proposed_replicas",
         "gpu_metrics_adapter_prometheus_response_bytes_total",
         "gpu_metrics_adapter_watch_cache_objects",
         "gpu_metrics_adapter_watch_cache_state",

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pytest
+import yaml
 
 from adapter.settings import settings
-from tests.manifests.test_manifests import MANIFESTS, NAME, NAMESPACE, Built
+from rules.kinds import SCALE_TARGETS
+from tests.manifests.test_manifests import MANIFESTS, NAME, NAMESPACE, Built, write_overlay
 from tools import helm
 
 pytestmark = pytest.mark.usefixtures("real_servers")
@@ -23,6 +25,7 @@ VALUES = {
 OVERLAYS = {
     "base": {},
     "overlays/cert-manager": {"certManager": {"enabled": True}},
+    "overlays/embedded-prometheus": {"prometheus": {"embedded": {"enabled": True}}},
     "overlays/external-fallback": {
         "externalFallback": {"service": "keda/keda-operator-metrics-apiserver"}
     },
@@ -38,7 +41,12 @@ PLACES = {
     "/var/run/serving-cert": "/etc/certificates",
 }
 """Path of the original's chart -> path of the base."""
-DEFAULTS = ("--metrics-relist-interval=10m", "--service-name=gpu-metrics-adapter")
+DEFAULTS = (
+    "--metrics-relist-interval=10m",
+    "--service-name=gpu-metrics-adapter",
+    f"--scale-targets={','.join(map(str, SCALE_TARGETS))}",
+)
+EMBEDDED_INTERVAL = "--embedded-prometheus-interval=5s"
 """Arguments of the chart that have the default value of the flag, and one more with teams."""
 ONLY_CHART = {*DEFAULTS, "--v=4", "--cert-dir=/tmp/cert"}
 WITH_TEAMS = "--team-rules-label=namespace"
@@ -69,8 +77,8 @@ def grants(built):
     return {
         (namespace, group, resource, name, verb)
         for namespace, rule in built.grants
-        for group in rule["apiGroups"]
-        for resource in rule["resources"]
+        for group in rule.get("apiGroups", [None])
+        for resource in rule.get("resources", rule.get("nonResourceURLs"))
         for name in rule.get("resourceNames", [None])
         for verb in rule["verbs"]
     }
@@ -133,7 +141,7 @@ def test_the_api_services_are_equal(both):
 def test_the_arguments_are_equal(both):
     base, chart = both
     url = "--prometheus-url={}".format
-    (config,) = base.of("ConfigMap")
+    config = next(each for each in base.of("ConfigMap") if "PROMETHEUS_URL" in each["data"])
     expected = [
         url(config["data"]["PROMETHEUS_URL"]) if each == url("$(PROMETHEUS_URL)") else each
         for each in base.container["args"]
@@ -142,7 +150,7 @@ def test_the_arguments_are_equal(both):
     for path, other in PLACES.items():
         args = [each.replace(path.rstrip("/"), other) for each in args]
 
-    assert set(args) - ONLY_CHART - {WITH_TEAMS} == set(expected)
+    assert set(args) - ONLY_CHART - {WITH_TEAMS, EMBEDDED_INTERVAL} == set(expected)
     assert set(args) >= ONLY_CHART
     flags = [
         settings.parse([f"--prometheus-url={VALUES['prometheus']['url']}", *more])
@@ -186,6 +194,24 @@ def test_the_pods_are_equal(both):
     assert facts(chart) == facts(base)
 
 
+def test_the_prometheus_in_the_pod_is_equal(programs):
+    base = Built(programs.kubectl, MANIFESTS / "overlays" / "embedded-prometheus")
+    chart = Rendered({"prometheus": {"embedded": {"enabled": True}}})
+
+    def facts(built):
+        (sidecar,) = built.pod["initContainers"]
+        sidecar["securityContext"] = {
+            **built.pod["securityContext"],
+            **sidecar["securityContext"],
+            "fsGroup": None,
+        }
+        config = built.by_name["ConfigMap", f"{NAME}-prometheus"]["data"]["prometheus.yml"]
+        volumes = [each for each in built.pod["volumes"] if each["name"].startswith("prometheus")]
+        return sidecar, yaml.safe_load(config), volumes
+
+    assert facts(chart) == facts(base)
+
+
 def test_the_other_objects_are_equal(both):
     base, chart = both
 
@@ -201,6 +227,26 @@ def test_the_other_objects_are_equal(both):
         return service["ports"], budget, deployment["replicas"], strategy, policies, secrets
 
     assert facts(chart) == facts(base)
+
+
+def test_the_prometheus_in_the_pod_may_scrape_all_pods(programs, tmp_path):
+    components = ["network-policy", "embedded-prometheus"]
+    folder = write_overlay(
+        tmp_path,
+        {
+            "resources": ["../manifests/base"],
+            "components": [f"../manifests/components/{each}" for each in components],
+        },
+    )
+    values = {"networkPolicy": {"enabled": True}, **OVERLAYS["overlays/embedded-prometheus"]}
+
+    base, chart = (
+        built.one("NetworkPolicy")["spec"]["egress"]
+        for built in (Built(programs.kubectl, folder), Rendered(values))
+    )
+
+    assert base == chart
+    assert {"to": [{"namespaceSelector": {}}]} in base
 
 
 def test_the_certificates_have_the_same_hosts(programs):
