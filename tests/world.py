@@ -10,6 +10,7 @@ values and causes, is in `tests.adapter.wired`.
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -33,6 +34,17 @@ LISTED = ListingStatus(listed=0.0, failed=False)
 def load(text: str) -> RuleSet:
     """Return the rules of a file."""
     return ruleset.load([("rules.yaml", text)])
+
+
+def file_of(*rules: str, external: Iterable[str] = ()) -> str:
+    """Return a rules file; each rule is given as the text of its mapping."""
+    sections = {"rules": rules, "externalRules": tuple(external)}
+    lines = []
+    for section, texts in sections.items():
+        lines += [f"{section}:"] if texts else []
+        for text in texts:
+            lines += ["-", textwrap.indent(text.strip("\n"), "  ")]
+    return "\n".join(lines)
 
 
 def group(name: str, *resources: str) -> ApiGroup:

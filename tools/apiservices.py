@@ -1,4 +1,4 @@
-"""Generated parts of the manifests: APIServices, and the right to register them.
+"""Generated parts of the manifests: APIServices, and the rights to register them and read scales.
 
 `rules.metrics_apis` has the API versions; in the manifests, each is an APIService. The components
 of kustomize and `apiServices` of the chart say which of them belong to an installation.
@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable, Mapping
 from functools import partial
 
+from rules.kinds import SCALE_TARGETS
 from rules.metrics_apis import APIS, CUSTOM, EXTERNAL, USAGE, MetricsApi
 
 _APISERVICE = """\
@@ -65,6 +66,14 @@ rules:
 def registration() -> str:
     """Return the ClusterRole of manifests/base/rbac.yaml that registers APIServices."""
     return _REGISTRATION.format(every=_names(*APIS), own=_names(CUSTOM))
+
+
+def scale_targets() -> str:
+    """Return the rules of manifests/base/rbac.yaml by which scales are read."""
+    return "\n".join(
+        f"  - apiGroups: [{each.group}]\n    resources: [{each.resource}/scale]\n    verbs: [get]"
+        for each in SCALE_TARGETS
+    )
 
 
 def _manifest(api: MetricsApi) -> str:

@@ -24,6 +24,7 @@ _TYPES = {bool: "boolean", int: "integer", str: "string", list: "array", dict: "
 _OPTIONS: Mapping[str, list[dict[str, Any]]] = {
     # Helm's --set-string and Terraform quote numbers; the templates print both alike.
     "integer": [{"type": "integer", "minimum": 0}, {"type": "string", "pattern": "^[0-9]*$"}],
+    "seconds": [{"type": "string", "pattern": "^[1-9][0-9]*s$"}],
     "string": [{"type": "string"}, {"type": "number"}],
     "preset[]": [{"type": "array", "items": {"enum": ["auto", *presets.names()]}}],
 }

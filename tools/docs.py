@@ -24,7 +24,7 @@ from adapter.settings import reference
 from adapter.settings.settings import GROUPS
 from rules import limits
 from rules.causes.reasons import Reason
-from tools import apiservices, chart_values
+from tools import apiservices, chart_values, embedded
 from tools.backends.servers import BACKENDS
 from tools.presets.table import (
     ACCELERATORS,
@@ -44,6 +44,7 @@ _LIMITED = {
     "hpa": "watch of HPAs",
     "workload": "workloads",
     "fallback": "`--external-fallback`",
+    "scrape": "`presets scrape`",
 }
 """What each group of limits is for, by the first word of their names."""
 _CURRENT = [name for name in METRICS if name.endswith("_current")]
@@ -72,16 +73,13 @@ _REASON_NOTES: Mapping[Reason, str] = {
     Reason.OTHER_NAMESPACE: "In your rules, map the label with the workload's namespace, such as "
     "`exported_namespace`, or scrape with `honorLabels: true`.",
     Reason.EXPORTER_ONLY: "See [Presets](presets.md#how-do-series-name-their-pod).",
-    Reason.SERIES_ENDED: "A rule of a team does not see whether a target of another namespace is "
-    "up.",
     Reason.NAMESPACE_CHANGED: "Pods of a StatefulSet have the same names in each namespace.",
-    Reason.SAMPLE_TOO_OLD: "Prometheus ignores samples older than 5 minutes, unless the query is "
-    "`last_over_time(...[15m])`; [`maxSampleAge`](rules.md#maxsampleage) may be shorter.",
+    Reason.SAMPLE_TOO_OLD: "Prometheus ignores samples older than 5 minutes; "
+    "[`maxSampleAge`](rules.md#maxsampleage) may be shorter.",
     Reason.NO_SAMPLE: "The message says what leaves nothing, such as a range shorter than two "
-    "scrapes, if found; [`explain`](#how-does-a-value-come-about) prints the query.",
+    "scrapes, if found.",
     Reason.LABELS_MISSING: "Idle GPUs have no label of a pod.",
-    Reason.RULES_NOT_LOADED: "The status is 503, after a start or a change of a ConfigMap "
-    "([rules of teams](teams.md)).",
+    Reason.RULES_NOT_LOADED: "The status is 503 ([rules of teams](teams.md)).",
     Reason.RULES_REFUSED: "The namespace's document has "
     "[all problems](teams.md#which-of-my-rules-are-in-use-and-what-is-wrong-with-others).",
     Reason.RELIST_FAILED: "If the message names a limit or what Prometheus refused, correct "
@@ -100,19 +98,15 @@ _MANY = 10
 """Flags without effect, for one reason, above which only their first word is listed."""
 _INVALID_RULES = """\
 rules:
-- seriesQuery: DCGM_FI_DEV_GPU_UTIL
-  name: {as: duty_cycle}
-  resources: {overrides: {pod: {resource: pod}, namespace: {resource: namespace}}}
-  metricQuery: avg(<<.Series>>{<<.LabelMatchers>>}) by (<<.GroupBy>>)
 - seriesQuery: queue_length
-  resources: {overrides: {pod: {resource: pod}}}
+  resources: {overrides: {pod: {resource: pod}, namespace: {resource: namespace}}}
   name: {matches: '^(queue'}
-  metricsQuery: sum(<<.Serie>>{<<.LabelMatchers>>}) by (<<.GroupBy>>)
+  metricQuery: sum(<<.Series>>{<<.LabelMatchers>>}) by (<<.GroupBy>>)
 """
 
 
 def flags() -> str:
-    """Return a table for each group of flags, and one for the flags without effect."""
+    """Return a table for each group of flags, and the flags without effect."""
     sections = []
     for group in GROUPS.values():
         rows = (
@@ -124,12 +118,11 @@ def flags() -> str:
             for _, flag in group.flags()
         )
         sections.append(f"### {group.TITLE}\n\n{_table(('Flag', 'Default', 'Meaning'), rows)}")
-    ignored = (
-        (reason, ", ".join(f"`--{name}`" for name in _families(names)))
-        for reason, names in reference.ignored_by_reason().items()
-    )
-    table = _table(("Reason", "Flags"), ignored)
-    return "\n\n".join([*sections, f"### {reference.IGNORED_TITLE}\n\n{table}"])
+    ignored = (_families(names) for names in reference.ignored_by_reason().values())
+    listed = ", ".join(f"`--{name}`" for names in ignored for name in names)
+    why = f"The help text and the log say why: {listed}."
+    sections.append(f"### {reference.IGNORED_TITLE}\n\n{why}")
+    return "\n\n".join(sections)
 
 
 def _families(names: Sequence[str]) -> Sequence[str]:
@@ -210,7 +203,10 @@ def servers() -> str:
 
 
 def own_metrics(prefix: str = "") -> str:
-    """Return the metrics that the adapter exposes about itself whose names begin with `prefix`."""
+    """Return the metrics that the adapter exposes about itself.
+
+    Only those whose names begin with `prefix`, which the header has instead of the rows.
+    """
     registry = CollectorRegistry()
     for name, each in inspect.getmembers(telemetry, inspect.isclass):
         if each.__module__ == telemetry.__name__ and not name.startswith("_"):
@@ -222,8 +218,9 @@ def own_metrics(prefix: str = "") -> str:
             name = f"{family.name}_total" if family.type == "counter" else family.name
             shown = ", ".join(f"`{label}`" for label in labels if label)
             if name.startswith(prefix):
-                rows.append((f"`{name}`", shown, family.documentation))
-    return _table(("Metric", "Labels", "Meaning"), sorted(rows))
+                rows.append((f"`{name.removeprefix(prefix)}`", shown, family.documentation))
+    title = f"`{prefix}...`" if prefix else "Metric"
+    return _table((title, "Labels", "Meaning"), sorted(rows))
 
 
 def check_output(rules: str) -> str:
@@ -334,17 +331,21 @@ PARTS: Mapping[str, Mapping[str, Callable[[], str]]] = {
     "docs/backends.md": {
         "backends": backends,
     },
+    "docs/rules.md": {"check": lambda: check_output(_INVALID_RULES)},
     "docs/security.md": {"limits": object_limits},
-    "docs/testing.md": {"check": lambda: check_output(_INVALID_RULES)},
     "docs/troubleshooting.md": {"reasons": reasons},
     ".github/CONTRIBUTING.md": {"make": make_targets},
-    "manifests/base/rbac.yaml": {"registration": apiservices.registration},
+    "manifests/base/rbac.yaml": {
+        "registration": apiservices.registration,
+        "scale-targets": apiservices.scale_targets,
+    },
     "manifests/chart/README.md": {"values": chart_values.table, "reasons": chart_values.reasons},
 }
 """Document -> its generated parts."""
 
 FILES: Mapping[str, Callable[[], str]] = {
     **apiservices.FILES,
+    **embedded.FILES,
     "manifests/chart/values.schema.json": chart_values.schema,
     "manifests/chart/files/keys.json": chart_values.known,
     "rules/migration/chart_keys.json": chart_values.for_migrate,
@@ -359,7 +360,7 @@ def generate(document: str) -> str:
     text = (ROOT / document).read_text(encoding="utf-8")
     for name, part in PARTS[document].items():
         pattern = rf"(<!-- {name} -->\n).*?([^\n]*<!-- /{name} -->)"
-        generated = part().strip().replace("\\", r"\\")
+        generated = part().strip("\n").replace("\\", r"\\")
         text, count = re.subn(pattern, rf"\g<1>{generated}\n\g<2>", text, flags=re.DOTALL)
         if count != 1:
             raise ValueError(f"{document} has {count} parts called {name}")

@@ -18,6 +18,7 @@ METRICS = "text/plain; version=0.0.4"
 def serving(
     answer: Callable[[BaseHTTPRequestHandler, bytes], Answer],
     *,
+    host: str = "127.0.0.1",
     port: int = 0,
     context: ssl.SSLContext | None = None,
     keep_alive: bool = False,
@@ -46,7 +47,7 @@ def serving(
         def log_message(self, *_: object) -> None:
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
+    server = ThreadingHTTPServer((host, port), Handler)
     server.daemon_threads = True
     if context is not None:
         server.socket = context.wrap_socket(

@@ -8,6 +8,7 @@ import inspect
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 
@@ -33,6 +34,14 @@ async def until(condition: Callable[[], object], *, seconds: float = 30) -> None
             if await met if inspect.isawaitable(met) else met:
                 return
             await asyncio.sleep(0.005)  # there is no event to wait for
+
+
+def has_ended(process: int) -> bool:
+    """Return whether a process has ended; it may still be a zombie."""
+    try:
+        return "\nState:\tZ" in Path(f"/proc/{process}/status").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return True
 
 
 @contextlib.asynccontextmanager

@@ -82,7 +82,8 @@ def restarts(cluster: Cluster) -> int:
     return sum(
         each["restartCount"]
         for pod in cluster.pods()
-        for each in pod["status"].get("containerStatuses", ())
+        for kind in ("initContainerStatuses", "containerStatuses")
+        for each in pod["status"].get(kind, ())
     )
 
 

@@ -10,6 +10,7 @@ import pytest
 from tools.cluster import server
 from tools.cluster.walkthrough import echo
 from tools.control_plane.plane import ControlPlane
+from tools.hpa import proposals
 
 
 @pytest.fixture(scope="session")
@@ -28,3 +29,20 @@ def _heading(
     started = time.monotonic()
     yield
     echo(f"=== {time.monotonic() - started:.0f} s")
+
+
+@pytest.fixture(autouse=True)
+def _proposals(
+    request: pytest.FixtureRequest,
+    control_plane: ControlPlane,
+    _heading: None,
+) -> Iterator[None]:
+    """Compare the series of proposed replicas with the controller's, if it lasts long enough."""
+    if request.node.name == "test_replacement":
+        yield  # two processes listen on one port, and each gets a part of the requests
+        return
+    with proposals.recording(control_plane) as record:
+        yield
+    result = record.result(sync=2)
+    echo(f"proposed replicas: {result}")
+    assert not result.wrong, result.wrong

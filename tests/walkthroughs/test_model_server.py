@@ -13,17 +13,18 @@ from pathlib import Path
 
 from adapter.cli.demo.engine import Engine
 from adapter.cli.demo.serving import SERVERS
-from tools.cluster import cluster, exporters
-from tools.cluster.walkthrough import Walkthrough
+from tools import http_server
+from tools.cluster import cluster
 from tools.control_plane.plane import ControlPlane
 from tools.model_server import story
+from tools.model_server.server import ADDRESSES, PORT
 
 
 class Simulated:
     """An engine in real time."""
 
-    def __init__(self) -> None:
-        self.port = 0
+    def __init__(self, address: str) -> None:
+        self.address = address
         self._engine = Engine(story.LIKE_VLLM)
         self._started = time.monotonic()
         self._lock = threading.Lock()
@@ -41,10 +42,10 @@ class Simulated:
                 if engine.finished >= number:
                     return
 
-    def page(self, path: str) -> str:
-        """Return its exposition, whatever the path."""
+    def page(self, *_: object) -> http_server.Answer:
+        """Return its exposition, whatever the request."""
         with self._running() as engine:
-            return SERVERS["vllm"].render(engine)
+            return 200, http_server.METRICS, SERVERS["vllm"].render(engine).encode()
 
     @contextlib.contextmanager
     def _running(self) -> Iterator[Engine]:
@@ -54,23 +55,11 @@ class Simulated:
 
 
 def test_model_server(control_plane: ControlPlane, tmp_path: Path) -> None:
-    servers = [Simulated(), Simulated()]
+    servers = [Simulated(address) for address in ADDRESSES]
     with contextlib.ExitStack() as stack:
         for each in servers:
-            each.port = stack.enter_context(exporters.serving(each.page))
-        service = story.Service(servers, tmp_path)
+            stack.enter_context(http_server.serving(each.page, host=each.address, port=PORT))
         c = stack.enter_context(
-            cluster.running(
-                control_plane,
-                tmp_path,
-                generation="dcgm",
-                nodes=len(servers),
-                gpus=1,
-                jobs=[service.scrape_job],
-            )
+            cluster.running(control_plane, tmp_path, generation="dcgm", nodes=len(servers), gpus=1)
         )
-        stack.enter_context(story.following(service, c.fleet))
-        stack.enter_context(c.adapter("--preset=gpu-dcgm", "--preset=inference-vllm"))
-        clients = stack.enter_context(contextlib.closing(story.Clients(service.complete)))
-        walkthrough = Walkthrough(c, hpa=story.APP)
-        story.tell(walkthrough, clients.set)
+        story.tell(c, servers)

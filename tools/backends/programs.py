@@ -12,7 +12,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from adapter.cli.local_prometheus import binary, debian
@@ -84,6 +84,10 @@ PROMETHEUS_3 = Module(
     # Debian's Prometheus 2 has no discovery of pods.
     tags="remove_all_sd,enable_kubernetes_sd",
 )
+PROMTOOL_3 = replace(
+    PROMETHEUS_3, title="promtool 3.16.0", variable="PROMTOOL_3", package="./cmd/promtool"
+)
+"""It checks generated configurations; it is no backend."""
 THANOS = Module(
     title="Thanos 0.42.4",
     variable="THANOS",
@@ -117,6 +121,7 @@ PROGRAMS: tuple[Program, ...] = (
     VICTORIA_METRICS,
     VICTORIA_METRICS_CLUSTER,
     PROMETHEUS_3,
+    PROMTOOL_3,
     THANOS,
     CORTEX,
 )

@@ -22,7 +22,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tools.bench import load, processes, relist, report, testbed, watch
+from tools.bench import load, processes, proposals, relist, report, sidecar, testbed, watch
 from tools.bench.load import ClosedResult, Pace
 from tools.bench.workload import Size
 
@@ -44,7 +44,7 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     for field in dataclasses.fields(Pace):
         parser.add_argument(f"--{field.name}", type=type(field.default), default=field.default)
     parser.add_argument("--other", type=Path, help="checkout whose adapter is compared with this")
-    parser.add_argument("--load-only", action="store_true", help="leave out relist and watch")
+    parser.add_argument("--load-only", action="store_true", help="only the load")
     arguments = parser.parse_args(argv)
     pace = Pace(**{each.name: getattr(arguments, each.name) for each in dataclasses.fields(Pace)})
     servers = [testbed.ADAPTER]
@@ -73,7 +73,7 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
         "closed": [dataclasses.asdict(each) for each in closed],
     }
     if not arguments.load_only:
-        for module in (relist, watch):
+        for module in (relist, watch, proposals, sidecar):
             processes.progress(f"python -m {module.__name__}")
             print()
             rows, broken = module.run()

@@ -1,9 +1,11 @@
-"""Stand-in for kube-apiserver that counts requests: `python -m tools.bench.api_server FOLDER SIZE`.
+"""Stand-in for kube-apiserver that counts requests.
+
+    python -m tools.bench.api_server FOLDER SIZE [PORT]
 
 Lists of pods are encoded once, so that this process needs little of the CPU. Discovery, the
 ConfigMap with the trusted CAs and all other kinds come from the fake of the tests, and every access
 is allowed. A watch has bookmarks only. GET /counts returns the number of requests by verb and
-resource.
+resource. With a port, each pod has an exporter there.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from typing import Any
 
 from aiohttp import test_utils, web
 
-from tools.bench import processes, workload
+from tools.bench import exporters, processes, workload
 from tools.bench.workload import Size
 from tools.fakes import kubernetes
 
@@ -36,10 +38,13 @@ _FORBIDDEN_WATCH = "sendInitialEvents is forbidden for watch unless WatchList is
 class ApiServer:
     """Answers for the pods of one size, and the counts of all requests."""
 
-    def __init__(self, size: Size) -> None:
+    def __init__(self, size: Size, port: int | None = None) -> None:
         self._counts: Counter[str] = Counter()
         names = ((*app, name) for app in size.apps() for name in size.pod_names(app[1]))
         pods = [workload.pod(*each, number) for number, each in enumerate(names)]
+        for number, each in enumerate(pods):
+            if port:
+                exporters.attach(each, number, port)
         pods.sort(key=lambda each: (each["metadata"]["namespace"], each["metadata"]["name"]))
         self._pods: dict[str, list[dict[str, Any]]] = {"": pods}
         """Pods by the value of the label that selectors compare; all without a selector."""
@@ -126,14 +131,14 @@ class ApiServer:
         return response
 
 
-async def main(folder: Path, size: Size) -> None:
+async def main(folder: Path, size: Size, port: int | None = None) -> None:
     """Serve until the process ends; write the kubeconfig and the port into the folder."""
     cluster = kubernetes.Cluster()
     cluster.resources.append(kubernetes.CONFIGMAPS)
     data = processes.trust(folder)
     cluster.put(*kubernetes.TRUST, kind="ConfigMap", apiVersion="v1", data=data)
     app = cluster.app()
-    api_server = ApiServer(size)
+    api_server = ApiServer(size, port)
 
     @web.middleware
     async def handle(request: web.Request, handler: Any) -> web.StreamResponse:
@@ -148,4 +153,4 @@ async def main(folder: Path, size: Size) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(Path(sys.argv[1]), Size.parse(sys.argv[2])))
+    asyncio.run(main(Path(sys.argv[1]), Size.parse(sys.argv[2]), *map(int, sys.argv[3:])))

@@ -88,6 +88,9 @@ class OpenJob:
     Like the HPA controller, so that an autoscaler has at most one request in flight. The times are
     those of time.monotonic, which all processes share. No request is due after `end`. Only
     responses after `measure` are reported; the latency counts from when the request was due.
+
+    The phases are drawn again at `measure`: all that wait for the first evaluation of a server get
+    their responses together, and would stay together. A controller has five requests in flight.
     """
 
     endpoint: Endpoint
@@ -209,8 +212,11 @@ def run_open(job: OpenJob) -> dict[str, Any]:
     def finish(connection: Connection, outcome: str) -> None:
         now = time.monotonic()
         due, path = busy.pop(connection)
-        if now + job.period < job.end:
-            heapq.heappush(due_paths, (now + job.period, path))
+        again = now + job.period
+        if due < job.measure:
+            again = max(now, job.measure + phases.uniform(0, job.period))
+        if again < job.end:
+            heapq.heappush(due_paths, (again, path))
         if now >= job.measure:
             statuses[outcome] += 1
             if outcome != LOST:

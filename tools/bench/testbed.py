@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -74,12 +74,17 @@ class Testbed:
     """Prometheus with the series of all pods, and the stand-in for kube-apiserver."""
 
     def __init__(
-        self, size: Size, folder: Path, prometheus: real.Prometheus, kubernetes: Daemon
+        self,
+        size: Size,
+        folder: Path,
+        prometheus: real.Prometheus,
+        kubernetes: Daemon,
+        metric: str,
     ) -> None:
         self.size = size
         self.prometheus = prometheus
         self.kubernetes = kubernetes
-        self.paths = size.paths()
+        self.paths = size.paths(metric)
         self.folder = folder
         self._numbers = itertools.count()
 
@@ -200,19 +205,29 @@ def result(process: subprocess.Popen[bytes]) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def running(size: Size) -> Iterator[Testbed]:
-    """Run the backends of a size until the context ends."""
+def running(
+    size: Size,
+    *,
+    prometheus: Callable[[Path], contextlib.AbstractContextManager[real.Prometheus]] = real.run,
+    metric: str = workload.METRIC,
+    port: int | None = None,
+) -> Iterator[Testbed]:
+    """Run the backends of a size until the context ends.
+
+    `prometheus` runs one whose files lie in a folder, where that of kubectl is, too. `metric` is
+    what autoscalers request. With `port`, each pod has an exporter there.
+    """
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         proxy = processes.certificates(folder)
         (folder / "proxy.crt").write_bytes(proxy.pem)
         (folder / "proxy.key").write_bytes(proxy.bundle.key_pem)
-        prometheus = stack.enter_context(real.run(folder))
         ready = folder / "kubernetes.result"
-        command = _module(api_server.__name__, folder, size)
+        command = _module(api_server.__name__, folder, size, *([port] if port else []))
         log = folder / "kubernetes.log"
         kubernetes = stack.enter_context(daemon.running("kubernetes", command, log, ready.exists))
-        yield Testbed(size, folder, prometheus, kubernetes)
+        started = stack.enter_context(prometheus(folder))
+        yield Testbed(size, folder, started, kubernetes, metric)
 
 
 def _module(name: str, *arguments: object) -> list[str]:

@@ -56,16 +56,21 @@ class Size:
         for number in range(self.autoscalers):
             yield f"team-{number % self.namespaces}", f"inference-{number}"
 
-    def paths(self) -> list[str]:
+    def paths(self, metric: str = METRIC) -> list[str]:
         """Return what the HPA controller requests for each autoscaler."""
         return [
-            f"{GROUP}/namespaces/{namespace}/pods/%2A/{METRIC}?labelSelector={LABEL}%3D{app}"
+            f"{GROUP}/namespaces/{namespace}/pods/%2A/{metric}?labelSelector={LABEL}%3D{app}"
             for namespace, app in self.apps()
         ]
 
     def pod_names(self, app: str) -> list[str]:
         """Return the names of the pods of an application."""
         return [f"{app}-5c9f7b6d4c-x{number:04x}" for number in range(self.pods_per_app)]
+
+    def all_pod_names(self) -> Iterator[str]:
+        """Yield the names of the pods of all applications."""
+        for _, app in self.apps():
+            yield from self.pod_names(app)
 
     def series(self, value: float | None = None) -> Iterator[tuple[dict[str, str], float]]:
         """Yield the series of each pod's GPU, with the labels of dcgm-exporter, and `value`.

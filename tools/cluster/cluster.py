@@ -17,11 +17,13 @@ import http.client
 import itertools
 import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from adapter.cli.demo.generations import GENERATIONS, DemoGeneration
+from tools import embedded
+from tools.backends import programs
 from tools.cluster import exporters, hpa, scrape, server
 from tools.cluster.fleet import LiveFleet
 from tools.cluster.hpa import Hpa, Table
@@ -74,6 +76,20 @@ class Cluster:
         if self.clean_up:
             self.exit_stack.callback(self.control_plane.kubectl, *delete, text=text)
         self.control_plane.kubectl("apply", "-f", "-", text=text)
+
+    @contextlib.contextmanager
+    def embedded_prometheus(self) -> Iterator[Prometheus]:
+        """Run the Prometheus of the adapter's pod until the context ends.
+
+        It scrapes running pods at their `podIP`, by the generated configuration, every five seconds
+        as by default. Raises NoProgramError.
+        """
+        program = programs.ensure(programs.PROMETHEUS_3)
+        folder = self.folder / "embedded"
+        folder.mkdir()
+        config = embedded.local(self.control_plane.kubeconfig, interval=5)
+        with prometheus.run(folder, config, program=program, flags=embedded.flags()) as running:
+            yield running
 
     @contextlib.contextmanager
     def adapter(
@@ -165,7 +181,6 @@ def running(
     nodes: int = 4,
     gpus: int = 4,
     rules_yaml: str | None = None,
-    jobs: Sequence[Mapping[str, object]] = (),
     start_seconds: float = 0.0,
     noise: float = 0.0,
     clean_up: bool = True,
@@ -173,11 +188,10 @@ def running(
     """Run a cluster until the context ends. The first scrape comes later: see `wait_scraped`.
 
     `generation` is the format of the GPU exporters, or its name in GENERATIONS. `gpus` is their
-    number per node. `rules_yaml` is the text of a Prometheus rule file, `jobs` are further entries
-    of `scrape_configs`. Pods become Ready `start_seconds` after they are bound. `noise` scales the
-    fluctuation of GPU utilisation: 1 as in the recording, 0 for none. Without `clean_up` no object
-    is deleted and the adapter is killed at the end: that is faster, but the control plane must end
-    as well.
+    number per node. `rules_yaml` is the text of a Prometheus rule file. Pods become Ready
+    `start_seconds` after they are bound. `noise` scales the fluctuation of GPU utilisation: 1 as in
+    the recording, 0 for none. Without `clean_up` no object is deleted and the adapter is killed at
+    the end: that is faster, but the control plane must end as well.
     """
     # Names that no other cluster used: a cache may still hold the nodes of an earlier one.
     run = secrets.token_hex(2)
@@ -192,7 +206,7 @@ def running(
         rules.write_text(rules_yaml)
     with contextlib.ExitStack() as stack:
         port = stack.enter_context(exporters.serving(pages))
-        scrape_config = scrape.config(fleet.nodes, port, rules=rules, jobs=jobs)
+        scrape_config = scrape.config(fleet.nodes, port, rules=rules)
         running_prometheus = stack.enter_context(prometheus.run(folder, scrape_config))
         if clean_up:
             stack.callback(kubelet.unregister)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import yaml
@@ -22,12 +22,8 @@ def config(
     exporters_port: int,
     *,
     rules: Path | None = None,
-    jobs: Sequence[Mapping[str, object]] = (),
 ) -> str:
-    """Return the text of process.yml; scrapes and evaluates rules every second.
-
-    `jobs` are further entries of `scrape_configs`.
-    """
+    """Return the text of prometheus.yml; scrapes and evaluates rules every second."""
     exporters = f"127.0.0.1:{exporters_port}"
     servers = {
         "job_name": "model-servers",
@@ -65,7 +61,6 @@ def config(
                 process.job(nodes, exporters_port, honor_labels=True),
                 state_metrics,
                 servers,
-                *jobs,
             ],
         }
     )

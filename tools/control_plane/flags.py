@@ -117,6 +117,8 @@ def controller_manager(
         *([] if node else ["--controllers=*,-node-lifecycle-controller,-node-ipam-controller"]),
         "--leader-elect=false",
         "--horizontal-pod-autoscaler-sync-period=2s",
+        # Log what each sync proposes.
+        "--vmodule=horizontal=4",
         # At the default rate, the requests for forty ServiceAccount tokens take four seconds.
         "--kube-api-qps=200",
         "--kube-api-burst=400",

@@ -47,7 +47,7 @@ LOAD_OF_ONE = 15
 SECONDS = 180.0
 """Limit of a wait; on an idle machine, none takes a tenth of it."""
 
-_ACCOUNT = "e2e"
+ACCOUNT = "e2e"
 _POD_SECURITY = "pod-security.kubernetes.io/enforce=restricted"
 _VALUES = {
     "presets": ["auto"],
@@ -202,7 +202,7 @@ class Cluster:
 
     def tear_down(self) -> None:
         """Delete everything that `set_up` and the tests created."""
-        names = f"{NAMESPACE}-{_ACCOUNT}", f"{NAMESPACE}-{objects.PROMETHEUS}"
+        names = f"{NAMESPACE}-{ACCOUNT}", f"{NAMESPACE}-{objects.PROMETHEUS}"
         self.helm("uninstall", "--ignore-not-found")
         self.kubectl("delete", "--ignore-not-found", "clusterrolebinding", *names)
         self.kubectl("delete", "--ignore-not-found", "clusterrole", names[1])
@@ -219,17 +219,17 @@ class Cluster:
                 )
 
     def _create_client(self) -> Client:
-        self.kubectl("create", "serviceaccount", _ACCOUNT)
+        self.kubectl("create", "serviceaccount", ACCOUNT)
         self.kubectl(
-            *("create", "clusterrolebinding", f"{NAMESPACE}-{_ACCOUNT}"),
-            *("--clusterrole=cluster-admin", f"--serviceaccount={NAMESPACE}:{_ACCOUNT}"),
+            *("create", "clusterrolebinding", f"{NAMESPACE}-{ACCOUNT}"),
+            *("--clusterrole=cluster-admin", f"--serviceaccount={NAMESPACE}:{ACCOUNT}"),
         )
         (entry,) = self.kubeconfig["clusters"]
         return Client(
             entry["cluster"]["server"],
             base64.b64decode(entry["cluster"]["certificate-authority-data"]),
             self.folder,
-            token=self.kubectl("create", "token", _ACCOUNT, "--duration=4h").strip(),
+            token=self.kubectl("create", "token", ACCOUNT, "--duration=4h").strip(),
         )
 
 

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 from unittest import mock
 
 from adapter import errors
-from adapter.clients.value_index import Item, ValueIndex
+from adapter.clients.value_index import Item
 from adapter.clients.watch_cache import WatchContent
 from adapter.server.api.outcomes import Outcomes
 from adapter.server.apimachinery.request_info import RequestInfo
@@ -18,11 +18,14 @@ from adapter.server.app import autoscaling, server
 from adapter.server.app.cluster import Watches
 from adapter.server.app.host import Host
 from adapter.server.autoscalers.watch import Autoscalers
+from adapter.server.cluster.contents import WorkloadIndex
+from adapter.server.cluster.object_index import ObjectIndex
+from adapter.server.cluster.scales import Scales
+from rules.kinds import Kinds
 from rules.selectors import selectors
-from rules.selectors.selectors import Selector
 
 _PASSES = 10
-"""Passes of the event loop in which the requests of a look begin, and Events are written."""
+"""Passes of the event loop in which the requests of a check begin, and Events are written."""
 
 
 class Watch:
@@ -55,17 +58,20 @@ class Watch:
         return self._kube.events
 
     def _start(self, start: Callable[..., None], host: Host, _: None, *parts: object) -> None:
-        workloads: ValueIndex[Selector] = ValueIndex()
+        workloads = WorkloadIndex()
         for each in self._hpas:
             target = each["spec"]["scaleTargetRef"]["name"]
             selector = selectors.parse(f"app={target}")
             workloads.put(Item(each["metadata"]["namespace"], target, selector))
         watched: Any = Watches
+        kube: Any = self._kube
+        scales = Scales(kube, resources=(), kinds=Kinds.builtin)
         with (
             mock.patch.object(autoscaling, "WatchCaches", self._hpa_cache),
             mock.patch.object(autoscaling, "Autoscalers", self._autoscalers),
         ):
-            start(host, watched(self._kube, _Cache(workloads), None), *parts)
+            caches = _Cache(ObjectIndex()), _Cache(workloads)
+            start(host, watched(self._kube, *caches, scales, None), *parts)
 
     def _hpa_cache(self, _: object, content: WatchContent[Any], **__: object) -> _Cache:
         index = content.index()
@@ -74,14 +80,14 @@ class Watch:
         return _Cache(index)
 
     def _autoscalers(self, **parts: Any) -> Autoscalers:
-        async def ask(info: RequestInfo) -> None:
+        async def request(info: RequestInfo) -> None:
             task = asyncio.current_task()
             assert task is not None
             self._requests.add(task)
             task.add_done_callback(self._requests.discard)
-            await parts["ask"](info)
+            await parts["request"](info)
 
-        moved = {"ask": ask, "clock": lambda: self._now, "sleep": self._sleep}
+        moved = {"request": request, "clock": lambda: self._now, "sleep": self._sleep}
         return Autoscalers(**{**parts, **moved})
 
     async def _sleep(self, seconds: float) -> None:
@@ -120,10 +126,10 @@ class _Kube:
 class _Cache:
     """Stands for watch caches of one kind."""
 
-    def __init__(self, index: ValueIndex[Any]) -> None:
+    def __init__(self, index: Any) -> None:
         self._index = index
 
-    def index(self, _: object) -> ValueIndex[Any]:
+    def index(self, _: object) -> Any:
         """Return the objects of the kind."""
         return self._index
 

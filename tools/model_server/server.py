@@ -45,7 +45,6 @@ _FLAGS = (
     *("--num-gpu-blocks-override", str(_BLOCKS)),
     *("--dtype", "float32"),
     "--enforce-eager",
-    *("--host", "127.0.0.1"),
 )
 _ENVIRONMENT = {
     "VLLM_CPU_KVCACHE_SPACE": "1",
@@ -55,6 +54,9 @@ _ENVIRONMENT = {
     "VLLM_NO_USAGE_STATS": "1",
 }
 _START_SECONDS = 600.0
+PORT = 8000
+ADDRESSES = ("127.8.0.1", "127.8.0.2")
+"""Of the servers: each has one of its own, as the pod that it runs for."""
 
 
 def write_model(folder: Path) -> None:
@@ -96,18 +98,18 @@ def _special(number: int, token: str) -> Mapping[str, object]:
 
 
 class Server:
-    """One vLLM on a port of 127.0.0.1."""
+    """One vLLM on an address of the loopback range."""
 
-    def __init__(self, installation: Installation, model: Path, port: int, log: Path) -> None:
-        self.url = f"http://127.0.0.1:{port}"
-        self.port = port
+    def __init__(self, installation: Installation, model: Path, address: str, log: Path) -> None:
+        self.url = f"http://{address}:{PORT}"
+        self.address = address
         command: tuple[str | Path, ...] = (
             installation.program,
             "serve",
             model,
             *_FLAGS,
-            "--port",
-            str(port),
+            f"--host={address}",
+            f"--port={PORT}",
         )
         environment = {**_ENVIRONMENT, "LD_PRELOAD": installation.preloaded}
         assignments = (f"{name}={value}" for name, value in environment.items())
@@ -146,8 +148,7 @@ class Server:
 
     def exposition(self) -> str:
         """Return its metrics in the text format."""
-        with urllib.request.urlopen(f"{self.url}/metrics", timeout=10) as response:
-            return str(response.read(), "utf-8")
+        return exposition(self.address)
 
     def _is_ready(self) -> bool:
         url = f"{self.url}/health"
@@ -156,18 +157,24 @@ class Server:
         return False
 
 
-def running_requests(exposition: str) -> int:
-    """Return how many requests run, by the metrics of a server."""
-    (line,) = re.findall(r"^vllm:num_requests_running{.*} (.*)$", exposition, re.MULTILINE)
-    return int(float(line))
+def exposition(address: str) -> str:
+    """Return what the server at an address exposes, in the text format."""
+    with urllib.request.urlopen(f"http://{address}:{PORT}/metrics", timeout=10) as response:
+        return str(response.read(), "utf-8")
+
+
+def value(exposition: str, series: str) -> float:
+    """Return the value of a series that a server exposes once."""
+    (line,) = re.findall(rf"^{series}{{.*}} (.*)$", exposition, re.MULTILINE)
+    return float(line)
 
 
 @contextlib.contextmanager
-def running(installation: Installation, folder: Path, port: int) -> Iterator[Server]:
+def running(installation: Installation, folder: Path, address: str) -> Iterator[Server]:
     """Run a server until the context ends. `folder` has its model and its log."""
     model = folder / "model"
     write_model(model)
-    server = Server(installation, model, port, folder / f"vllm-{port}.log")
+    server = Server(installation, model, address, folder / f"vllm-{address}.log")
     try:
         server.start()
         yield server

@@ -13,6 +13,7 @@ from pathlib import Path
 from adapter import __version__
 from tools.control_plane import go_build
 from tools.node.root import CERTIFICATES, STORE, Root
+from tools.presets import pods
 from tools.workload import objects
 
 ADAPTER = f"docker.io/library/gpu-metrics-adapter:{__version__}"
@@ -21,6 +22,8 @@ BUSYBOX = "docker.io/library/busybox:local"
 COREDNS = "docker.io/library/coredns:local"
 ORIGINAL = "registry.k8s.io/prometheus-adapter/prometheus-adapter:v0.12.0"
 PROMETHEUS = objects.PROMETHEUS_IMAGE
+SERVING = sorted({each.pod.image for each in pods.EXPOSITIONS})
+"""Names that ADAPTER has, too, in an empty cluster: pods of a test serve metrics by them."""
 _DOCKERFILE = "--file=/src/tools/node/Dockerfile"
 _MOST_IMAGES = 100
 """Images with those between two steps of a build: about 2 GB, of five builds of the adapter."""

@@ -36,7 +36,7 @@ _SECONDS = 120.0
 def main(folder: Path, *, empty: bool) -> None:
     """Start everything and wait. Nothing is stopped: it ends with the namespaces.
 
-    An `empty` cluster has the image of the original, too, and no adapter.
+    An `empty` cluster has the image of the original and names of exporters, and no adapter.
     """
     plane_programs = build.ensure_programs()
     names = [images.BUSYBOX, images.COREDNS, images.PROMETHEUS]
@@ -64,6 +64,8 @@ def main(folder: Path, *, empty: bool) -> None:
     the_node.start_containerd()
     for each in archives:
         the_node.load(each)
+    if empty:
+        the_node.name(images.ADAPTER, images.SERVING)
     step("kubelet, kube-proxy, scheduler, CoreDNS")
     the_node.start()
     step(f"the node is Ready: export KUBECONFIG={control_plane.kubeconfig}")

@@ -30,6 +30,7 @@ _DNS = "10.0.0.10"
 """Address of the Service in coredns.yaml."""
 _COREDNS = Path(__file__).parent / "coredns.yaml"
 _CONTAINERD = "unix:///run/containerd/containerd.sock"
+_IMAGES = ("ctr", "--namespace=k8s.io", "images")
 _BRIDGE_SYSCTL = Path("proc/sys/net/bridge/bridge-nf-call-iptables")
 _CLONE_NEWNET = 0x40000000
 _LINKS = """
@@ -101,7 +102,11 @@ class Node:
     def load(self, archive: Path) -> None:
         """Import an image from an archive."""
         with archive.open("rb") as file:
-            self._root.run("ctr", "--namespace=k8s.io", "images", "import", "-", stdin=file)
+            self._root.run(*_IMAGES, "import", "-", stdin=file)
+
+    def name(self, image: str, names: Sequence[str]) -> None:
+        """Give an image these names, too."""
+        self._root.run(*_IMAGES, "tag", image, *names)
 
     def start_containerd(self) -> None:
         """Start containerd, which has no image yet."""

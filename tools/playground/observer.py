@@ -6,9 +6,10 @@ import collections
 import http.client
 import time
 import urllib.parse
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from adapter.cli.commands import conformance_workload
 from tools import quantity
 from tools.cluster import hpa
 from tools.cluster.cluster import Cluster
@@ -19,6 +20,8 @@ from tools.playground.view import Autoscaler, Command, Event, Snapshot, View
 MAX_SNAPSHOTS = 2000
 """Number of snapshots kept; one is taken each second."""
 _HPA_EVENTS = f"involvedObject.kind=HorizontalPodAutoscaler,involvedObject.name={manifests.BERT}"
+_LOADS_PATH = f"/api/v1/configmaps?labelSelector={urllib.parse.quote(conformance_workload.LABEL)}"
+"""Loads of the workload of `conformance`, whose containers do not run here."""
 _EVENTS_PATH = f"/api/v1/namespaces/default/events?fieldSelector={urllib.parse.quote(_HPA_EVENTS)}"
 
 
@@ -49,6 +52,7 @@ class Observer:
                 cluster.control_plane.admin.get(_EVENTS_PATH)["items"], self._event_counts
             ):
                 self._events.append(Event(seconds=seconds, text=text))
+            self._set_loads(cluster.control_plane.admin.get(_LOADS_PATH)["items"])
         except RefusedError as refused:
             if refused.reply.status == 404:
                 self._autoscaler = None
@@ -69,6 +73,15 @@ class Observer:
             events=self._events,
             commands=self._commands,
         )
+
+    def _set_loads(self, config_maps: Iterable[Mapping[str, Any]]) -> None:
+        """Give each pod in the namespace of a ConfigMap the load that this has."""
+        fleet = self._cluster.fleet
+        for each in config_maps:
+            namespace = each["metadata"]["namespace"]
+            pods = sum(pod.namespace == namespace for pod in fleet.pods)
+            level = float(each["data"][conformance_workload.LEVEL])
+            fleet.set_load("", level * pods, namespace=namespace)
 
     def _snapshot(self, seconds: float, current_hpa: hpa.Hpa | None) -> Snapshot:
         desired_load_replicas, load_replicas = self._replicas(manifests.LOAD)

@@ -15,7 +15,10 @@ import aiohttp
 
 from adapter import settings
 from adapter.cli.local_prometheus.process import free_port
+from adapter.clients import detection
+from adapter.clients.prometheus import Prometheus
 from adapter.server.app import server as app
+from rules.exporters.detect import Detection
 from tools import quantity
 from tools.documents import new
 from tools.waiting import until
@@ -72,13 +75,20 @@ def manifests(pods: Iterable[str], nodes: Iterable[str] = ()) -> str:
     return json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
 
 
+async def detected(url: str, *, unknown: bool = False) -> Detection:
+    """Return what is detected in a Prometheus; `unknown` as in `detection.report`."""
+    async with aiohttp.ClientSession() as session:
+        return await detection.report(Prometheus(session, url), unknown=unknown)
+
+
 @asynccontextmanager
 async def serving(
     folder: Path, prometheus: str, objects: str, flags: Sequence[str] = (), *, rules: str = ""
 ) -> AsyncIterator[Api]:
     """Run a server with `prometheus` and the manifests `objects`, and wait for its first relist.
 
-    `rules` is the text of a rules file, in addition to `flags`.
+    An empty `prometheus` leaves out its flag. `rules` is the text of a rules file, in addition to
+    `flags`.
     """
     file = folder / "objects.json"
     file.write_text(objects)
@@ -87,7 +97,7 @@ async def serving(
         config.write_text(rules)
         flags = (*flags, f"--config={config}")
     arguments = (
-        f"--prometheus-url={prometheus}",
+        *([f"--prometheus-url={prometheus}"] if prometheus else ()),
         f"--objects={file}",
         f"--secure-port={free_port()}",
         *flags,

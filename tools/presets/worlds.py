@@ -7,8 +7,6 @@ by Prometheus itself.
 from __future__ import annotations
 
 import json
-import re
-import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -21,6 +19,7 @@ from tools import http_server
 from tools.http_server import METRICS, Answer
 from tools.presets.table import ACCELERATORS, EXPORTERS
 from tools.real import prometheus
+from tools.workload.page import stamped
 
 EXPORTER_PODS = {
     "gpu-node-a": "dcgm-exporter-b6sgj",
@@ -56,7 +55,7 @@ def _target_labels(node: str, scheme: str) -> dict[str, str]:
 def configuration(worlds: Mapping[str, str], port: int) -> str:
     """Return a Prometheus config for `worlds` (file below EXPORTERS -> scheme)."""
     return _config(
-        _job(file, file, scheme, _target_labels(_node(file), scheme), port)
+        _job(file, file, scheme, _target_labels(node_of(file), scheme), port)
         for file, scheme in worlds.items()
     )
 
@@ -100,7 +99,8 @@ def _config(jobs: Iterable[Mapping[str, Any]]) -> str:
     return json.dumps({"global": intervals, "scrape_configs": [*jobs]})
 
 
-def _node(file: str) -> str:
+def node_of(file: str) -> str:
+    """Return the node of an exposition file of NVIDIA GPUs."""
     stem = Path(file).stem
     return stem if stem in EXPORTER_PODS else "gpu-node-c"
 
@@ -115,7 +115,7 @@ def files(variant: str) -> tuple[str, ...]:
 
 def stored(exposed: Mapping[str, str], file: str, scheme: str) -> dict[str, str]:
     """Return the labels of a series as Prometheus stores them: it renames those in conflict."""
-    target = _target_labels(_node(file), scheme)
+    target = _target_labels(node_of(file), scheme)
     if scheme == "honored":
         return {**target, **exposed}
     own = {(f"exported_{name}" if name in target else name): each for name, each in exposed.items()}
@@ -124,23 +124,13 @@ def stored(exposed: Mapping[str, str], file: str, scheme: str) -> dict[str, str]
 
 @contextmanager
 def exporters(folder: Path = EXPORTERS) -> Iterator[int]:
-    """Serve the expositions below `folder`; yield the port.
-
-    A timestamp `NOW-5` is that of five seconds ago.
-    """
+    """Serve the expositions below `folder`; yield the port."""
 
     def answer(request: BaseHTTPRequestHandler, _: bytes) -> Answer:
         file = folder / request.path.removeprefix("/")
         if not file.is_file():
             return 404, METRICS, b""
-        now = time.time()
-        stamped = re.sub(
-            rb"NOW-(\d+)$",
-            lambda age: b"%d" % ((now - int(age[1])) * 1000),
-            file.read_bytes(),
-            flags=re.MULTILINE,
-        )
-        return 200, METRICS, stamped
+        return 200, METRICS, stamped(file.read_text()).encode()
 
     with http_server.serving(answer) as port:
         yield port

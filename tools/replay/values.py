@@ -208,9 +208,8 @@ async def compare(cases: Sequence[Case], url: str) -> list[Row]:
 async def _read(api: Any, prometheus: Prometheus, case: Case) -> Past | None:
     since, now = float((case.steps - 1) * STEP), float(case.time(case.steps - 1))
     try:
-        return await history.read(
-            api, prometheus, case.namespace, "web", now=now, since=since, step=float(STEP)
-        )
+        hpa = await api.run(reading.hpa(case.namespace, "web"))
+        return await history.read(api, prometheus, hpa, now=now, since=since, step=float(STEP))
     except UnreadableError as error:
         if "has no history" not in str(error):
             raise

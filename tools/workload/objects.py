@@ -34,6 +34,7 @@ _RUN_SCRIPT = (
 """The image lacks the package adapter.cli.demo, which has the recording and the exporters."""
 _DEMO = Path(fleet.__file__).parent
 _WAIT = "import signal; signal.signal(signal.SIGTERM, lambda *_: exit()); signal.pause()"
+_ANNOTATION = "__meta_kubernetes_pod_annotation_prometheus_io"
 _POD: Document = {"enableServiceLinks": False}
 _RESTRICTED = {
     "allowPrivilegeEscalation": False,
@@ -92,8 +93,7 @@ def prometheus(namespace: str, *, image: str = PROMETHEUS_IMAGE) -> list[Documen
     cluster_name = f"{namespace}-{PROMETHEUS}"
     return [
         new("v1", "ServiceAccount", PROMETHEUS, namespace),
-        *_rights("Role", PROMETHEUS, namespace, [pods]),
-        *_rights("ClusterRole", cluster_name, namespace, [nodes], account=PROMETHEUS),
+        *_rights("ClusterRole", cluster_name, namespace, [pods, nodes], account=PROMETHEUS),
         new("v1", "ConfigMap", PROMETHEUS, namespace, data=config),
         workload("Deployment", PROMETHEUS, pod, namespace, replicas=1),
         new("v1", "Service", PROMETHEUS, namespace, spec=service),
@@ -141,11 +141,14 @@ def gpus(namespace: str, *, image: str) -> list[Document]:
         {"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]},
         {"apiGroups": ["apps"], "resources": ["deployments"], "verbs": ["get"]},
     ]
+    daemon_set = workload("DaemonSet", EXPORTER, pod, namespace)
+    # The label of its chart, by which the Prometheus in the adapter's pod discovers it.
+    daemon_set["spec"]["template"]["metadata"]["labels"] |= {"app.kubernetes.io/name": EXPORTER}
     return [
         new("v1", "ServiceAccount", EXPORTER, namespace),
         *_rights("Role", EXPORTER, namespace, rights),
         new("v1", "ConfigMap", EXPORTER, namespace, data=texts),
-        workload("DaemonSet", EXPORTER, pod, namespace),
+        daemon_set,
     ]
 
 
@@ -174,22 +177,38 @@ def idle(name: str, *, image: str) -> Document:
 def _scrape_config(namespace: str) -> Document:
     pods = {"role": "pod", "namespaces": {"names": [namespace]}}
     token = "/var/run/secrets/kubernetes.io/serviceaccount"
+    # As the Prometheus operator labels the targets of a PodMonitor.
+    labels = [
+        {"source_labels": [f"__meta_kubernetes_{source}"], "target_label": label}
+        for source, label in (
+            ("namespace", "namespace"),
+            ("pod_name", "pod"),
+            ("pod_container_name", "container"),
+            ("pod_node_name", "node"),
+        )
+    ]
     of_pod = [
         {
             "source_labels": ["__meta_kubernetes_pod_label_app"],
             "regex": EXPORTER,
             "action": "keep",
         },
-        # As the Prometheus operator labels the targets of a PodMonitor.
-        *(
-            {"source_labels": [f"__meta_kubernetes_{source}"], "target_label": label}
-            for source, label in (
-                ("namespace", "namespace"),
-                ("pod_name", "pod"),
-                ("pod_container_name", "container"),
-                ("pod_node_name", "node"),
-            )
-        ),
+        *labels,
+    ]
+    # Ports of annotated pods, as the examples of Prometheus find them.
+    annotated = [
+        {
+            "source_labels": [f"{_ANNOTATION}_scrape"],
+            "regex": "true",
+            "action": "keep",
+        },
+        {
+            "source_labels": ["__address__", f"{_ANNOTATION}_port"],
+            "regex": r"(.+?)(?::\d+)?;(\d+)",
+            "replacement": "$1:$2",
+            "target_label": "__address__",
+        },
+        *labels,
     ]
     return {
         # A scrape that fails ends the series: on a busy machine it takes more than a second.
@@ -205,6 +224,11 @@ def _scrape_config(namespace: str) -> Document:
                 "metrics_path": "/node/metrics",
                 "kubernetes_sd_configs": [pods],
                 "relabel_configs": of_pod,
+            },
+            {
+                "job_name": "annotated-pods",
+                "kubernetes_sd_configs": [{"role": "pod"}],
+                "relabel_configs": annotated,
             },
             {
                 "job_name": "cadvisor",

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from tools.backends import programs
 from tools.bench import __main__ as bench
-from tools.bench import report, testbed
+from tools.bench import report, sidecar, testbed
 from tools.bench.load import ClosedResult, OpenResult
 from tools.bench.workload import Size
 
@@ -37,6 +38,21 @@ def test_adapter_peer_and_another_checkout_are_measured(tmp_path, capsys) -> Non
     output = capsys.readouterr().out
     assert "p99, x bare" in output
     assert "adapter, x other" in output
+
+
+@pytest.mark.usefixtures("real_servers")
+def test_the_sidecar_scrapes_each_pod_once_an_interval(monkeypatch) -> None:
+    if programs.find(programs.PROMETHEUS_3) is None:
+        pytest.skip(programs.missing(programs.PROMETHEUS_3))
+    monkeypatch.setattr(sidecar, "_PERIOD", 1.0)
+    monkeypatch.setattr(sidecar, "_MEASURED", 4.0)
+
+    (row,), problems = sidecar.run(["20x1", "1000000x1"])
+
+    assert row["pages/s"] == pytest.approx(20, rel=0.3)
+    assert row["series"] == 20 * 102
+    assert row["lost"] == 0
+    assert problems == []
 
 
 def test_peer_without_flags_is_an_error() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from tools.control_plane.daemon import Daemon
 from tools.real.prometheus import wait_for
+from tools.waiting import has_ended
 
 
 def sleeper(folder: Path, script: str = "echo up; exec sleep 60") -> Daemon:
@@ -40,15 +41,7 @@ def test_no_process_outlives_the_interpreter_that_started_it(tmp_path):
         pid = int(parent.stdout.readline())
         parent.send_signal(signal.SIGKILL)
 
-    wait_for(lambda: not alive(pid), "the process has exited")
-
-
-def alive(pid: int) -> bool:
-    try:
-        # A zombie counts as dead: in a container there may be no init process to reap it.
-        return Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z"
-    except OSError:
-        return False
+    wait_for(lambda: has_ended(pid), "the process has exited")
 
 
 def test_daemon_is_not_started_without_the_fixture_that_permits_it(tmp_path):
