@@ -52,6 +52,7 @@ NIGHTLY = ("tools/backends/", "tools/bench/", "tools/node/")
 _start = Daemon.start
 _NO_ROOTS = {"SSL_CERT_FILE": os.devnull}
 """No certificates in a default TLS context: reading those of the machine takes 40 ms each time."""
+_COMMANDS = "tests/adapter/cli/"
 _COVERAGE = {"COVERAGE_PROCESS_CONFIG", "COVERAGE_PROCESS_START"}
 """Variables with which Python traces the programs that tests start."""
 
@@ -98,17 +99,19 @@ def _turn(item: pytest.Item) -> tuple[int, bool]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[object]:
-    """Do not trace tests that are `real`: the others hold the gates of coverage.
+    """Trace `real` tests only of the commands, in this process: no fakes run these.
 
-    Only real ones trust the certificates of the machine: they may download programs.
+    Elsewhere, the other tests hold the gates of coverage. Only real ones trust the certificates of
+    the machine: they may download programs.
     """
     if item.get_closest_marker("real") is None:
         with mock.patch.dict(os.environ, _NO_ROOTS):
             return (yield)
     traces = sys.gettrace(), threading.gettrace()
     programs = {name: os.environ.pop(name) for name in _COVERAGE & os.environ.keys()}
-    sys.settrace(None)
-    threading.settrace(None)
+    if _COMMANDS not in item.nodeid:
+        sys.settrace(None)
+        threading.settrace(None)
     try:
         return (yield)
     finally:

@@ -33,6 +33,7 @@ FOLDERS = "adapter|certs|docs|manifests|rules|tests|tools"
 
 FOREIGN_FLAGS = {
     "--enable-metrics",  # SGLang
+    "--max-num-queued-reqs",  # vLLM
     "--endpoint",  # thanos query
     "--endpoint-group-strict",  # thanos query
     "--endpoint-strict",  # thanos query
@@ -220,8 +221,8 @@ def help_texts() -> str:
     """The help of all commands."""
     commands = (
         *([], ["serve"], ["demo"], ["check"], ["doctor"], ["explain"], ["migrate"], ["console"]),
-        ["replay"],
-        *(["presets", "detect"], ["certs", "issue"]),
+        *(["replay"], ["advise"], ["conformance"]),
+        *(["presets", "detect"], ["presets", "scrape"], ["certs", "issue"]),
     )
     output = io.StringIO()
     for command in commands:

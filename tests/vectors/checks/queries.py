@@ -151,17 +151,14 @@ _BUILD: Mapping[str, Callable[[Mapping[str, Any], Kinds], _Query]] = {
 def _rule(case: Mapping[str, Any], section: str) -> ruleset.CompiledRule:
     text = f"{section}:\n-\n{textwrap.indent(case['rule'], '  ')}"
     rules = ruleset.load([("rules.yaml", text)])
-    (rule,) = (*rules.rules, *rules.external)
+    (rule,) = rules.all
     return rule
 
 
-def _resource_rules(
-    case: Mapping[str, Any], kinds: Kinds
-) -> tuple[ruleset.CompiledResourceRules, BoundMapping]:
+def _resource_rules(case: Mapping[str, Any], kinds: Kinds) -> tuple[Any, BoundMapping]:
     rule = textwrap.indent(case["rule"], "    ")
     text = f"resourceRules:\n  window: 1m\n  cpu:\n{rule}\n  memory:\n{rule}"
     rules = ruleset.load([("rules.yaml", text)]).resource_rules
-    assert rules is not None
     return rules, rules.cpu.mapping.bind(kinds)
 
 
