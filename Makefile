@@ -136,7 +136,7 @@ bench: setup ## Measure what requests cost, as ratios within one run (PEER='comm
 react: setup ## Measure how soon HPAs show a change of load, in a real control plane (ARGS=300 for 300 HPAs)
 	@$(BIN)/python -m tools.bench.react $(ARGS)
 
-model-server: setup ## Scale a real vLLM without a GPU by its waiting requests; installs 8 GiB (ARGS=--record for fixtures)
+model-server: setup ## Scale a real vLLM without a GPU by its waiting requests; installs 8 GiB (ARGS=--record or --advise)
 	@$(BIN)/python -m tools.model_server $(ARGS)
 
 walkthroughs: setup ## Scale on GPU load in a real control plane, story by story (ARGS=-k ack for one)
