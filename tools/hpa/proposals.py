@@ -48,12 +48,12 @@ ROUNDS = 2
 """How often all values and some pods change."""
 _SYNCS = 3
 """Syncs of each round."""
-_LOOK = 7.5
+_LOOK = 10.0
 """Seconds in which the adapter looks at each HPA, every five, on a busy machine."""
 _FIRST_SHOWN = 3 * _LOOK
 """Seconds until an HPA is shown, likewise: after the first check with a watch of HPAs, the adapter
 notes answers, and the next check shows them."""
-_AHEAD = 1.0
+_AHEAD = 2.0
 """Seconds before a sync is logged in which its metrics are requested, likewise."""
 _NAMESPACE = "random"
 _PODS = f"/api/v1/namespaces/{_NAMESPACE}/pods"
@@ -164,15 +164,27 @@ class Recording:
                 numbers = {each.proposed for each in syncs}
                 if len(numbers) <= len(compared.get(syncs[-1], (numbers,))[0]):
                     compared[syncs[-1]] = numbers, at, found.get(hpa)
-            for one, (numbers, at, number) in compared.items():
+            for numbers, at, number in compared.values():
                 if number in numbers:
                     result.equal += 1
                     result.hpas.add(hpa)
                     result.values.add(number)
                 else:
-                    text = f"{numbers} at {time.strftime('%X', time.localtime(one.at))}"
-                    result.wrong.append(f"{hpa}: {text}, {number} {at - one.at:.1f} s later")
+                    result.wrong.append(f"{hpa}: {self._around(hpa, at, logged[target])}")
         return result
+
+    def _around(self, hpa: str, at: float, syncs: Sequence[Sync]) -> str:
+        """Return what was proposed and shown around a time, in seconds before and after it."""
+        near = 2 * _LOOK
+        proposed = [(each.at - at, each.proposed) for each in syncs if abs(each.at - at) < near]
+        shown = [(time_ - at, found.get(hpa)) for time_, found in self._scrapes]
+        changes = [
+            after
+            for before, after in itertools.pairwise(shown)
+            if before[1] != after[1] and abs(after[0]) < near
+        ]
+        clock = time.strftime("%X", time.localtime(at))
+        return f"{clock}: proposed {_timed(proposed)}; shown {_timed(changes)}"
 
     def _syncs(self) -> dict[str, list[Sync]]:
         """Return the syncs since the beginning by target, those that failed included."""
@@ -205,6 +217,10 @@ def candidates(syncs: Sequence[Sync], at: float, period: float) -> Sequence[Sync
     gaps = (after - before for before, after in itertools.pairwise([*times[first:end], at]))
     failed = any(each.proposed is None for each in syncs[first:end])
     return () if failed or any(gap > 1.5 * period for gap in gaps) else syncs[first:end]
+
+
+def _timed(numbers: Sequence[tuple[float, int | None]]) -> str:
+    return ", ".join(f"{number} at {seconds:+.1f} s" for seconds, number in numbers)
 
 
 @contextlib.contextmanager

@@ -40,7 +40,7 @@ class WatchedHpa:
     target: Reference
     metrics: tuple[MetricSpec, ...]
     replicas: int
-    """Present replicas of the target. Without any, the controller reads no metrics of pods."""
+    """Present replicas of the target."""
     is_new: bool
     """Whether the controller has never synced it, so its status has no replicas yet."""
     tolerances: tuple[float, float]
@@ -48,6 +48,10 @@ class WatchedHpa:
     """Whether the controller reads metrics while the target has so many replicas."""
     left_out: Mapping[str, int]
     """Number of further metrics, by the reason for which they are not watched."""
+
+    def needs(self, metric: MetricSpec) -> bool:
+        """Return whether a metric should have a value: those of pods need a pod."""
+        return metric.type in {"External", "Object"} or bool(self.replicas) or self.is_new
 
 
 def parse(document: Mapping[str, Any], limits: Limits = limits.DEFAULT) -> Item[WatchedHpa]:
@@ -95,12 +99,11 @@ def parse(document: Mapping[str, Any], limits: Limits = limits.DEFAULT) -> Item[
 def request_of(
     metric: MetricSpec, hpa: WatchedHpa, kinds: Kinds, selector: Selector | None
 ) -> ApiRequest | None:
-    """Return the request that the controller sends for a metric; None if it sends none now.
+    """Return the request that the controller sends for a metric; None if that is not known.
 
     Metrics of pods need `selector`, that of the target; see `workload`.
     """
-    has_pods = selector and (hpa.replicas or hpa.is_new)
-    if metric.type not in {"External", "Object"} and not has_pods:
+    if metric.type not in {"External", "Object"} and not selector:
         return None
     resource = ""
     if described := reading.object_of(metric):

@@ -215,12 +215,16 @@ class Autoscalers:
         self._by_key = {}
         for hpa, each in watched:
             self._by_key.setdefault(each.key, []).append((hpa, each))
+        needed = [(hpa, each) for hpa, each in watched if hpa.needs(each.spec)]
+        # Without pods, their metrics have no value: the first answer with pods is to be noted, and
+        # the last one without is to be forgotten.
+        self._outcomes.want({each.key for _, each in needed})
         self._outcomes.want(self._by_key, self._note)
         now, shown = self._clock(), []
         proposed: dict[tuple[str, str, str], int] = {}
         states: dict[tuple[str, str], _State] = {}
         scales = {each: False for hpa in known.values() for each in hpa.scale_targets}
-        async for hpa, each in _sliced(watched):
+        async for hpa, each in _sliced(needed):
             outcome = self._outcomes.of(each.key)
             self._request_if_due(each, outcome, now, requests)
             if outcome is None:
@@ -300,7 +304,8 @@ class Autoscalers:
         for known in tuple(self._known.values()):
             if known.selector is not None:
                 for each in known.requests:
-                    yield known.hpa, known.selector, each.info
+                    if known.hpa.needs(each.spec):
+                        yield known.hpa, known.selector, each.info
 
     def check(self) -> Finding:
         """Return how many metrics are not watched, for /readyz, without a name of an HPA."""

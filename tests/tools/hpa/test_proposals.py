@@ -34,13 +34,13 @@ def test_what_is_shown_is_compared_with_each_sync_that_it_may_be_of() -> None:
     def shown(at: float) -> list[int | None]:
         return [each.proposed for each in proposals.candidates(syncs, at, 15)]
 
-    assert shown(107) == []  # it may be of before the first sync
-    assert shown(113) == [3]
-    assert shown(114) == [3, 5]  # the next one, which came early, has begun
-    assert shown(121) == [3, 5]  # the adapter may not have looked since
-    assert shown(124) == [5]
+    assert shown(109) == []  # it may be of before the first sync
+    assert shown(112) == [3]
+    assert shown(113) == [3, 5]  # the next one, which came early, has begun
+    assert shown(124) == [3, 5]  # the adapter may not have looked since
+    assert shown(126) == [5]
     assert shown(137) == []  # it failed
-    assert shown(153) == [3, 4]
-    assert shown(154) == [4]
+    assert shown(155) == [3, 4]
+    assert shown(157) == [4]
     assert shown(170) == []  # none was logged in time
     assert shown(90) == []

@@ -93,14 +93,18 @@ def test_the_request_is_that_of_the_controller(metric: dict[str, Any], path: str
 
 
 @pytest.mark.parametrize("synced", [True, False])
-def test_without_replicas_at_a_sync_there_is_no_request_for_metrics_of_pods(synced: bool) -> None:
-    disabled = {"type": "ScalingActive", "status": "False"}
-    status = {"currentReplicas": 0, "conditions": [disabled] if synced else []}
-    watched = questions.parse({**hpa(), "status": status}).value
+def test_without_replicas_at_a_sync_metrics_of_pods_are_not_needed(synced: bool) -> None:
+    watched = questions.parse(without_pods(synced=synced)).value
 
-    found = questions.request_of(watched.metrics[0], watched, KINDS, SELECTOR)
+    assert watched.needs(watched.metrics[0]) == (not synced)
 
-    assert (found is None) == synced
+
+def without_pods(*, synced: bool = True) -> dict[str, Any]:
+    """Return an HPA that may scale to zero, and has."""
+    active = {"type": "ScalingActive", "status": "True"}
+    status = {"currentReplicas": 0, "conditions": [active] if synced else []}
+    document = hpa()
+    return {**document, "spec": {**document["spec"], "minReplicas": 0}, "status": status}
 
 
 def value(milli: int) -> Value:
@@ -177,7 +181,7 @@ class Bed:
             self.now += pause
             change(self.now)
             if self.answered:
-                self._request()
+                self.request()
             for _ in range(20):
                 await asyncio.sleep(0)
             if self.now > end:
@@ -241,7 +245,8 @@ class Bed:
             raise AssertionError
         self._note(info)
 
-    def _request(self) -> None:
+    def request(self) -> None:
+        """Answer the controller."""
         self._note(request_info.parse(PATH, QUERY))
 
     def _note(self, info: request_info.RequestInfo) -> None:
@@ -630,6 +635,27 @@ async def test_what_the_controller_changes_after_an_answer_counts_at_the_next_on
     await bed.run(30, change)
 
     assert bed.proposed == {"Pods metric util": 4}
+
+
+@pytest.mark.parametrize("answered", [True, False])
+async def test_after_a_start_from_zero_only_answers_with_pods_count(answered: bool) -> None:
+    bed = Bed()
+    bed.put(without_pods())
+    bed.error = LOST
+
+    def change(now: float) -> None:
+        if now in {40, 45}:
+            assert (bed.gauge, bed.proposed, bed.told.changes) == ([], {}, [])
+        if now == 45:  # the last request without pods was before
+            bed.error, bed.answered = None, False
+            bed.put({**without_pods(), "status": {"currentReplicas": 1}})
+            if answered:
+                bed.request()
+        if now == 50:
+            assert bed.gauge == ([("", 1.0)] if answered else [])
+            assert bed.proposed == ({"Pods metric util": 4} if answered else {})
+
+    await bed.run(50, change)
 
 
 @pytest.mark.parametrize(
