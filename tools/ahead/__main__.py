@@ -113,10 +113,10 @@ def row(title: str, load: Sequence[float], season: float, start: float) -> Itera
     yield f"{start:g} s"
     yield f"{reactive.above:.1f} h"
     for each in (ahead, oracle, lower):
-        yield f"{each.above / reactive.above - 1:+.0%}" if reactive.above else "0"
+        yield f"{each.above / reactive.above - 1:+z.0%}" if reactive.above else "0"
     yield f"{reactive.pod_hours:.0f}"
     for each in (ahead, oracle):
-        yield f"{each.pod_hours / reactive.pod_hours - 1:+.1%}"
+        yield f"{each.pod_hours / reactive.pod_hours - 1:+z.1%}"
     yield f"{sorted(errors)[len(errors) // 2]:.0%}"
 
 
