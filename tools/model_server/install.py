@@ -63,8 +63,10 @@ def ensure(environ: Mapping[str, str] = os.environ) -> Installation:
 
 
 def _install(folder: Path) -> None:
-    interpreter = shutil.which(f"python{_PYTHON[0]}.{_PYTHON[1]}")
-    if interpreter is None:
+    name = f"python{_PYTHON[0]}.{_PYTHON[1]}"
+    interpreter = shutil.which(name)
+    # One of pyenv's may only say that another version is selected.
+    if interpreter is None or subprocess.run([interpreter, "-c", ""], check=False).returncode:
         raise debian.NoProgramError("vLLM needs Python 3.12 on the PATH, as `python3.12`")
     progress(f"installing vLLM {VERSION} in {folder}: eight GiB, about ten minutes")
     shutil.rmtree(folder, ignore_errors=True)
