@@ -144,7 +144,9 @@ class Recording:
     def result(self, *, sync: float, unsettled: Sequence[tuple[float, float]] = ()) -> Result:
         """Compare what is shown, from the first to the last time of each HPA, with its syncs.
 
-        `sync` is the controller's period. Syncs within `unsettled` (Unix seconds) do not count.
+        `sync` is the controller's period. Syncs within `unsettled` (Unix seconds) do not count, nor
+        those beside which another number was proposed: as pods become ready, the status of their
+        workload, which the adapter reads, follows them.
         """
         result, logged = Result(), self._syncs()
         for target in logged.keys() - {*self._targets.values()}:
@@ -153,19 +155,18 @@ class Recording:
                 result.wrong.append(f"{target}: never shown")
         for hpa, target in self._targets.items():
             seen = [at for at, found in self._scrapes if hpa in found]
-            # For each sync, the last of the scrapes that leave the fewest possibilities.
-            compared: dict[Sync, tuple[set[int | None], float, int | None]] = {}
+            # For each sync, the last of the scrapes after it.
+            compared: dict[Sync, tuple[float, int | None]] = {}
             for at, found in self._scrapes:
                 syncs = candidates(logged.get(target, []), at, sync)
-                if not seen or not seen[0] <= at <= seen[-1] or not syncs:
+                if not seen or not seen[0] <= at <= seen[-1]:
                     continue
-                if any(begin < each.at < end for each in syncs for begin, end in unsettled):
+                if len({each.proposed for each in syncs}) != 1:
                     continue
-                numbers = {each.proposed for each in syncs}
-                if len(numbers) <= len(compared.get(syncs[-1], (numbers,))[0]):
-                    compared[syncs[-1]] = numbers, at, found.get(hpa)
-            for numbers, at, number in compared.values():
-                if number in numbers:
+                if not any(begin < each.at < end for each in syncs for begin, end in unsettled):
+                    compared[syncs[-1]] = at, found.get(hpa)
+            for one, (at, number) in compared.items():
+                if number == one.proposed:
                     result.equal += 1
                     result.hpas.add(hpa)
                     result.values.add(number)
