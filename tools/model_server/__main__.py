@@ -3,7 +3,7 @@
 Installs vLLM for machines without a GPU (eight GiB, once), and runs two servers, a control plane,
 the adapter, and the Prometheus of its pod, which discovers the servers. With --record, writes what
 the first server exposes before, under and after the load into tests/fixtures/recorded. With
---advise, sweeps the load of one server for 25 minutes, and checks the target of `advise hpa`.
+--advise, sweeps the load of one server for half an hour, and checks the target of `advise hpa`.
 """
 
 from __future__ import annotations
