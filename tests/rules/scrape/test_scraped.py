@@ -246,7 +246,6 @@ def test_a_page_of_the_future_does_not_end_the_series_of_others(tmp_path: Path) 
 
 LLMD = "ghcr.io/llm-d/llm-d-cuda:v0.5.0"
 SIDECAR = "ghcr.io/llm-d/llm-d-routing-sidecar:v0.5.0"
-EPP = "ghcr.io/llm-d/llm-d-router-endpoint-picker:v0.10.0"
 PODS: Mapping[str, tuple[Sequence[Mapping[str, Any]], str]] = {
     "vllm": ([{"image": VLLM}], "inference-vllm 8000/metrics main"),
     "vllm-mirror": (
