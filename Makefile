@@ -58,7 +58,7 @@ playground: setup ## Watch an HPA follow GPU load, without cluster and GPU (KUBE
 cluster: setup ## Run a real Kubernetes cluster of one node until Ctrl-C; needs root and Debian (KUBERNETES=)
 	@exec $(BIN)/python -m tools.node
 
-quick: $(READY) ## Run the tests that start no server and take no seconds
+quick: $(READY) ## Run the fast tests, which start no server
 	$(BIN)/pytest -n 2 -m "not real and not slow" --ignore=tests/walkthroughs --ignore=tests/e2e $(ARGS)
 
 # Each file runs in one worker, so that its servers start once. Four workers keep two cores busy
@@ -109,7 +109,7 @@ pin: $(READY) ## Pin the actions of CI and the base image by digest (needs GitHu
 vectors: $(READY) ## Run the golden cases of a folder (DIR=path; our own without)
 	@$(BIN)/python -m tests.vectors $(or $(DIR),tests/vectors/data)
 
-lines: $(READY) ## Print the lines of Python by room
+lines: $(READY) ## Count lines of Python by folder
 	@$(BIN)/python -m tools.lines
 
 control-plane: $(READY) ## Run a real Kubernetes control plane until Ctrl-C (KUBERNETES=1.32.2 for another release)

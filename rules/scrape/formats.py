@@ -130,8 +130,11 @@ def _discovery(role: str) -> Document:
 
 def _honor(job: Job) -> Document:
     # With timestamps of the future, one page ends the series of all: Prometheus refuses samples
-    # that are older than the newest by half a block. npu-exporter tells by them which pod ended.
-    return {"honorLabels": False, "honorTimestamps": job.kind == "devices"}
+    # that are older than the newest by half a block. npu-exporter tells by them which pod ended;
+    # without tracking, its series would outlive their pods, and itself, by five minutes.
+    honored = job.kind == "devices"
+    tracked = {"trackTimestampsStaleness": True} if honored else {}
+    return {"honorLabels": False, "honorTimestamps": honored, **tracked}
 
 
 def _limits(job: Job) -> Document:

@@ -26,7 +26,6 @@ MANIFESTS = Path(__file__).parents[2] / "manifests"
 FOLDERS = ("base", *sorted(f"overlays/{each.name}" for each in (MANIFESTS / "overlays").iterdir()))
 NAME = NAMESPACE = "gpu-metrics-adapter"
 SECRET = secret.name_of(NAME)
-VERBS = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch"}
 
 
 class Built:

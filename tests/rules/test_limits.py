@@ -10,7 +10,7 @@ from rules import admission, limits
 from rules.admission import Size
 from rules.limits import Claim
 from tests.adapter.clients import test_external_metrics, test_team_client
-from tests.adapter.server.autoscalers import test_questions, test_watch
+from tests.adapter.server.autoscalers import test_watch, test_watched_hpa
 from tests.adapter.server.cluster import test_unreadable
 from tests.rules import test_admission, test_team_limits, test_teams
 from tests.rules.scrape import test_scraped
@@ -37,9 +37,9 @@ REACHED = {
     "team_response": test_team_client.test_a_response_to_a_team_has_four_mebibytes_at_most,
     "team_samples": test_team_client.test_a_query_of_a_team_returns_as_many_samples_as_its_limit,
     "team_names": test_team_client.test_a_listing_of_a_team_returns_a_thousand_names_at_most,
-    "hpa_metrics": test_questions.test_metrics_beyond_the_limit_of_one_hpa_are_left_out,
+    "hpa_metrics": test_watched_hpa.test_metrics_beyond_the_limit_of_one_hpa_are_left_out,
     "hpa_metrics_all": test_watch.test_what_is_left_out_is_in_the_gauge_and_once_in_the_log,
-    "hpa_metric_text": test_questions.test_a_metric_of_too_many_bytes_is_left_out_alone,
+    "hpa_metric_text": test_watched_hpa.test_a_metric_of_too_many_bytes_is_left_out_alone,
     "workload_selector": test_unreadable.test_a_workload_with_too_large_a_selector_is_refused,
     "fallback_answer": test_external_metrics.test_a_larger_answer_is_refused_and_the_limit_named,
     "fallback_items": test_external_metrics.test_a_larger_answer_is_refused_and_the_limit_named,

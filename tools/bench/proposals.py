@@ -14,7 +14,7 @@ from typing import Any
 
 from adapter.clients.value_index import Item, ValueIndex
 from adapter.server.api.outcomes import Outcome
-from adapter.server.autoscalers import proposals, questions
+from adapter.server.autoscalers import proposals, watched_hpa
 from adapter.server.autoscalers.proposals import Proposals
 from adapter.server.cluster.contents import WorkloadIndex
 from adapter.server.cluster.object_index import ObjectIndex
@@ -52,7 +52,7 @@ def run() -> tuple[list[dict[str, Any]], list[str]]:
         pending.put(Item(namespace, names[0], True))
         hpa = documents.hpa(app, documents.pods_metric(METRIC, "40"), namespace=namespace)
         hpa["metadata"]["uid"] = app
-        watched = questions.parse({**hpa, "status": {"currentReplicas": 10}}).value
+        watched = watched_hpa.parse({**hpa, "status": {"currentReplicas": 10}}).value
         assert watched is not None
         values = dict.fromkeys(names[1:], value)
         outcome = Outcome(at=0, resolved=True, values=values, selected=tuple(names))

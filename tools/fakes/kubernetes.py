@@ -166,12 +166,6 @@ class Cluster:
         self.objects[resource].remove(item)
         self._record(resource, item, item, deleted=True)
 
-    def bookmark(self) -> None:
-        """Send a bookmark to all watches."""
-        self.version += 1
-        for queue in self._watches:
-            queue.put_nowait(True)
-
     def end_watches(self) -> None:
         """End all watches, as the API server does from time to time."""
         for queue in self._watches:

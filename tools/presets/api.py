@@ -43,6 +43,12 @@ class Api:
         async with self.session.get(self.url + path, ssl=False) as response:
             return response.status, json.loads(await response.read())
 
+    async def warning(self, path: str) -> str:
+        """Return the header `Warning` of an answer; empty without one."""
+        async with self.session.get(self.url + path, ssl=False) as response:
+            assert response.status == 200
+            return response.headers.get("Warning", "")
+
     async def pods(self, namespace: str, metric: str, name: str = "*") -> dict[str, Fraction]:
         """Return pod -> value; empty for 404."""
         return await self._values(f"{GROUP}/namespaces/{namespace}/pods/{name}/{metric}")

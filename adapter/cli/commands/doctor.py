@@ -76,3 +76,13 @@ def parse(
     line = command.parse([*default, *argv])
     known = any(each.name == "prometheus-url" for each in line.given)
     return line, line.groups[-1] if known else None
+
+
+def parse_connected(
+    command: settings.CommandSpec, argv: Sequence[str]
+) -> tuple[CommandLine, settings.PrometheusSettings]:
+    """Parse a command line as `parse`. Raises UsageError without the URL of Prometheus."""
+    line, prometheus = parse(command, argv)
+    if prometheus is None:
+        raise command.error("--prometheus-url", "is missing, and so is $PROMETHEUS_URL")
+    return line, prometheus

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from adapter import settings
+from adapter.cli.commands import doctor
 from adapter.settings.flag import SWITCH, FlagGroup, choice, comma_separated, flag
 from adapter.settings.kubectl import KubectlSettings
 from adapter.settings.limits import LimitSettings
@@ -70,11 +71,12 @@ _DETECT = settings.CommandSpec(
 
 Searches Prometheus for the series of GPU exporters and model servers. Prints the presets that
 match, and what is missing for more. With --kubeconfig or --context, also the pods of that cluster
-that Prometheus does not scrape. Exit code: 0 if a preset matches, 1 if none does or Prometheus
-cannot be queried, 2 for an invalid command line.
+that Prometheus does not scrape. Without --prometheus-url, `$PROMETHEUS_URL` is used, which is set
+in the adapter's pod. Exit code: 0 if a preset matches, 1 if none does or Prometheus cannot be
+queried, 2 for an invalid command line.
 
-{settings.flag_help(settings.PrometheusSettings, _Output, KubectlSettings)}""",
-    groups=(settings.PrometheusSettings, _Output, KubectlSettings),
+{settings.flag_help(_Output, KubectlSettings, settings.PrometheusSettings)}""",
+    groups=(_Output, KubectlSettings, settings.PrometheusSettings),
 )
 _SCRAPE = settings.CommandSpec(
     name="presets scrape",
@@ -138,7 +140,8 @@ def _list(form: str) -> None:
 
 
 def _detect(argv: Sequence[str]) -> int:
-    prometheus, options, cluster = _DETECT.parse(argv).groups
+    line, prometheus = doctor.parse_connected(_DETECT, argv)
+    options, cluster, _ = line.groups
     from adapter.cli.commands import presets_detect
 
     return presets_detect.run(prometheus, cluster, options.format)

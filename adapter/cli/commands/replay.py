@@ -165,7 +165,7 @@ def of_past(command: settings.CommandSpec, argv: Sequence[str], run: Run) -> int
 
     Raises UsageError and HelpRequested.
     """
-    line, prometheus = doctor.parse(command, argv)
+    line, prometheus = doctor.parse_connected(command, argv)
     options, cluster, _ = line.groups
     what, target = line.positional
     parts = target.split("/")
@@ -173,8 +173,6 @@ def of_past(command: settings.CommandSpec, argv: Sequence[str], run: Run) -> int
         parts = [options.namespace, *parts]
     if what != "hpa" or not all(parts) or len(parts) > 2:
         raise command.error(f"{what} {target}", "expected hpa NAMESPACE/NAME")
-    if prometheus is None:
-        raise command.error("--prometheus-url", "is missing, and so is $PROMETHEUS_URL")
     import asyncio
 
     try:

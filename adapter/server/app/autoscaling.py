@@ -17,7 +17,7 @@ from adapter.server.api.outcomes import Outcomes
 from adapter.server.apimachinery.request_info import RequestInfo
 from adapter.server.app.cluster import Watches
 from adapter.server.app.host import Host
-from adapter.server.autoscalers import questions
+from adapter.server.autoscalers import watched_hpa
 from adapter.server.autoscalers.events import Events
 from adapter.server.autoscalers.lookahead import LookAhead
 from adapter.server.autoscalers.proposals import Proposals
@@ -67,9 +67,9 @@ def start(
     async def discover() -> None:
         await backend().objects.refresh()
 
-    content: WatchContent[SharedIndex[questions.WatchedHpa]] = WatchContent(
+    content: WatchContent[SharedIndex[watched_hpa.WatchedHpa]] = WatchContent(
         index=functools.partial(SharedIndex, limits.hpa_metrics_all),
-        parse=functools.partial(questions.parse, limits=limits),
+        parse=functools.partial(watched_hpa.parse, limits=limits),
         metadata_only=False,
         unwatched="not watched, so no Event and no metric says whether they get their metrics",
     )

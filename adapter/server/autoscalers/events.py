@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from adapter.clients.events import EventWriter, last_written
 from adapter.clients.kubernetes import Kube
-from adapter.server.autoscalers.questions import WatchedHpa
+from adapter.server.autoscalers.watched_hpa import WatchedHpa
 
 UNRESOLVABLE, RESOLVABLE = "MetricUnresolvable", "MetricResolvable"
 _ALL = "/api/v1/events"

@@ -26,7 +26,7 @@ from adapter.errors import ApiError, BackendError
 from adapter.server.api.groups import question
 from adapter.server.api.groups.backend import Backend
 from adapter.server.apimachinery.request_info import RequestInfo
-from adapter.server.autoscalers.questions import WatchedHpa
+from adapter.server.autoscalers.watched_hpa import WatchedHpa
 from adapter.server.evaluation.forecasts import COUNT, INTERVAL, Forecasts, Key
 from rules import limits
 from rules.document.ahead import Ahead

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from adapter.clients.value_index import ValueIndex
 from adapter.clients.watch_cache import WatchCaches
 from adapter.server.api.outcomes import Outcome
-from adapter.server.autoscalers import questions
-from adapter.server.autoscalers.questions import WatchedHpa
+from adapter.server.autoscalers import watched_hpa
+from adapter.server.autoscalers.watched_hpa import WatchedHpa
 from adapter.server.cluster.contents import ReplicaStatus, WorkloadIndex
 from adapter.server.cluster.object_index import ObjectIndex
 from rules.hpa import proposal
@@ -58,7 +58,7 @@ class Proposals:
                 pending=_those_in(pending.of(hpa.namespace), outcome.selected),
                 deleted=_those_in(pods.deleted(hpa.namespace), outcome.selected),
             )
-        resource, status = questions.workload(hpa.target, kinds), None
+        resource, status = watched_hpa.workload(hpa.target, kinds), None
         if resource is not None and resource not in kinds.scale_targets:
             workloads = self.workloads.index(kinds.first(resource.resource, resource.group))
             status = workloads.status(hpa.namespace, hpa.target.name) if workloads else None

@@ -35,10 +35,10 @@ from adapter.clients.watch_cache import WatchCaches
 from adapter.server.api.outcomes import Key, Outcome, Outcomes, key_of
 from adapter.server.apimachinery import request_info
 from adapter.server.apimachinery.request_info import RequestInfo
-from adapter.server.autoscalers import proposals, questions
+from adapter.server.autoscalers import proposals, watched_hpa
 from adapter.server.autoscalers.events import Change, Events
 from adapter.server.autoscalers.proposals import Proposals, Seen
-from adapter.server.autoscalers.questions import WatchedHpa
+from adapter.server.autoscalers.watched_hpa import WatchedHpa
 from adapter.server.cluster.scales import Scales, ScaleTarget
 from adapter.server.cluster.shared_index import SharedIndex
 from rules import limits
@@ -333,7 +333,7 @@ class Autoscalers:
 
     def _know(self, hpa: WatchedHpa, kinds: Kinds) -> _Known:
         """Return the requests for an HPA: those of the last check, if nothing has changed."""
-        resource = questions.resource_of(hpa.target, kinds)
+        resource = watched_hpa.resource_of(hpa.target, kinds)
         is_listed = resource in kinds.workloads
         selector = self._selector(resource, hpa, kinds) if resource and is_listed else None
         last = self._known.get(hpa.uid)
@@ -349,8 +349,8 @@ class Autoscalers:
             resource=resource,
             selector=selector,
             kinds=kinds,
-            scale_targets=tuple(questions.scale_targets(hpa, kinds)),
-            left_out=+Counter({**hpa.left_out, questions.UNLISTED: unlisted}),
+            scale_targets=tuple(watched_hpa.scale_targets(hpa, kinds)),
+            left_out=+Counter({**hpa.left_out, watched_hpa.UNLISTED: unlisted}),
             requests=tuple(each for each in found if isinstance(each, _Request)),
         )
 
@@ -358,7 +358,7 @@ class Autoscalers:
         self, metric: MetricSpec, hpa: WatchedHpa, kinds: Kinds, selector: Selector | None
     ) -> _Request | None:
         """Return the request for a metric; None if there is none now."""
-        request = questions.request_of(metric, hpa, kinds, selector)
+        request = watched_hpa.request_of(metric, hpa, kinds, selector)
         if request is None:
             return None
         info = request_info.parse(request.path, urlencode(request.params))

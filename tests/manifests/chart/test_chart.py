@@ -80,6 +80,16 @@ def rendered(name):
     return template(found["values"], release=found["release"], namespace=found["namespace"])
 
 
+@pytest.mark.parametrize("is_given", [True, False])
+def test_commands_in_the_pod_find_prometheus(is_given):
+    own = {"name": "PROMETHEUS_URL", "value": "http://own:9090"}
+    values = {"prometheus": {"url": "http://p"}, "env": [own] if is_given else []}
+
+    env = [each for each in container(template(values))["env"] if each["name"] == own["name"]]
+
+    assert [each["value"] for each in env] == [own["value"] if is_given else "http://p:9090"]
+
+
 def test_ten_public_releases_are_named_with_their_source(release):
     assert len(RELEASES) == 10
     assert release[1]["source"].keys() == {"repository", "path"}

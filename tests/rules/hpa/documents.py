@@ -6,6 +6,7 @@ from typing import Any
 
 from rules.hpa import autoscaler
 from rules.hpa.autoscaler import Autoscaler, Pod, Scale
+from tools import documents
 
 DEFAULT_UP = {
     "stabilizationWindowSeconds": 0,
@@ -22,13 +23,7 @@ DEFAULT_DOWN = {
 
 
 def pods_metric(target: str = "40", name: str = "duty_cycle_current") -> dict[str, Any]:
-    return {
-        "type": "Pods",
-        "pods": {
-            "metric": {"name": name},
-            "target": {"type": "AverageValue", "averageValue": target},
-        },
-    }
+    return documents.pods_metric(name, target)
 
 
 def object_metric(

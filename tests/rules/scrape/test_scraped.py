@@ -1,7 +1,7 @@
 """What a real Prometheus scrapes by generated configurations, with the labels of discovery given.
 
 Its addresses are replaced by that of one server, which knows each page by the address and path.
-Prometheus 2.42 does not know all options, so those are left out.
+Options that Prometheus 2.42 does not know are left out.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ from tools.workload.page import stamped
 pytestmark = pytest.mark.usefixtures("real_servers")
 
 TOKEN = "Bearer of-prometheus"
+_UNKNOWN = ("scrape_protocols", "keep_dropped_targets", "track_timestamps_staleness")
+"""Options that Prometheus 2.42 does not know."""
 Target = Mapping[str, Any]
 
 
@@ -79,8 +81,8 @@ def configuration(
         for each in formats.prometheus(found, interval=5)["scrape_configs"]
     ]
     for each in configs:
-        for key in ("kubernetes_sd_configs", "scrape_protocols", "keep_dropped_targets"):
-            del each[key]
+        for key in (*_UNKNOWN, "kubernetes_sd_configs"):
+            each.pop(key, None)
         if "authorization" in each:
             each["authorization"] = {"credentials": TOKEN.removeprefix("Bearer ")}
         each["static_configs"] = [{"targets": ["discovered"], "labels": pod} for pod in pods]
@@ -246,7 +248,6 @@ def test_a_page_of_the_future_does_not_end_the_series_of_others(tmp_path: Path) 
 
 LLMD = "ghcr.io/llm-d/llm-d-cuda:v0.5.0"
 SIDECAR = "ghcr.io/llm-d/llm-d-routing-sidecar:v0.5.0"
-EPP = "ghcr.io/llm-d/llm-d-router-endpoint-picker:v0.10.0"
 PODS: Mapping[str, tuple[Sequence[Mapping[str, Any]], str]] = {
     "vllm": ([{"image": VLLM}], "inference-vllm 8000/metrics main"),
     "vllm-mirror": (

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from fractions import Fraction
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +14,14 @@ import pytest
 
 from adapter.clients import prometheus as clients
 from adapter.clients.lister import Lister
+from tests.presets.test_variants import every_pod, expected_pods
 from tests.tools.backends import compare
 from tests.tools.backends.compare import Answers
 from tools.backends import programs, servers
 from tools.backends.servers import BACKENDS, REFUSED, Backend, Server
 from tools.control_plane.daemon import Daemon
 from tools.presets import api
-from tools.presets.table import GOLDEN, METRICS, PRESETS, SCHEMES, VARIANTS
+from tools.presets.table import GOLDEN, PRESETS, SCHEMES, VARIANTS
 from tools.presets.worlds import World
 from tools.real import prometheus
 
@@ -127,7 +127,9 @@ async def test_presets_have_their_expected_values(backend: Backend, tmp_path: Pa
             flags = [f"--preset={preset}" for preset in presets]
             async with api.serving(folder, backend.url(server), objects, flags) as served:
                 for metric in dict.fromkeys(each for preset in presets for each in PRESETS[preset]):
-                    assert await _pods(served, metric) == _expected(variant, metric), variant
+                    known = metric in VARIANTS[variant].metrics
+                    expected = expected_pods(metric) if known else {}
+                    assert await every_pod(served, metric) == expected, variant
 
 
 async def test_a_value_is_as_old_as_the_documents_say(backend: Backend, server: Server) -> None:
@@ -217,26 +219,20 @@ async def test_a_partial_answer_is_not_taken_for_the_whole(
                 status, document = await served.get(path)
                 assert (status, _reasons(document)) == (500, {"PartialResponse"}), path
             assert await served.pods("shop", "queue_length") == {"a": 210}
-            assert "PartialResponse" in await _warning(served, pods)
+            assert "PartialResponse" in await served.warning(pods)
         finally:
             parts[1].start()
         async with asyncio.timeout(60):
             while any([await _value(served, path) != "600" for path in _SUMS]):
                 pass
         assert await served.pods("shop", "queue_length") == {"a": 210, "b": 390}
-        assert "PartialResponse" not in await _warning(served, pods)
+        assert "PartialResponse" not in await served.warning(pods)
 
 
 async def _value(served: api.Api, path: str) -> str | None:
     """Return the only value; None if the request fails."""
     status, document = await served.get(path)
     return document["items"][0]["value"] if status == 200 else None
-
-
-async def _warning(served: api.Api, path: str) -> str:
-    async with served.session.get(served.url + path, ssl=False) as response:
-        assert response.status == 200
-        return response.headers.get("Warning", "")
 
 
 def _reasons(document: Any) -> set[str]:
@@ -271,20 +267,3 @@ async def _put(
         }
 
     await asyncio.to_thread(prometheus.wait_for, found, f"{names} are found", seconds=20)
-
-
-async def _pods(served: api.Api, metric: str) -> Mapping[str, Fraction]:
-    return {
-        f"{namespace}/{name}": value
-        for namespace in sorted({pod.split("/")[0] for pod in GOLDEN["pods"]})
-        for name, value in (await served.pods(namespace, metric)).items()
-    }
-
-
-def _expected(variant: str, metric: str) -> Mapping[str, Fraction]:
-    if metric not in VARIANTS[variant].metrics:
-        return {}
-    key = METRICS[metric].golden
-    return {
-        pod: Fraction(round(values[key] * 1000), 1000) for pod, values in GOLDEN["pods"].items()
-    }

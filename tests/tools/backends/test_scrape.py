@@ -17,6 +17,7 @@ from tools.control_plane.client import MERGE_PATCH
 from tools.control_plane.plane import ControlPlane
 from tools.http_server import METRICS, Answer
 from tools.real import prometheus
+from tools.workload.page import stamped
 
 PAGES = {
     ("127.9.0.1", 8000): 'vllm:num_requests_running{model_name="m",pod="x",namespace="y"} 4\n',
@@ -86,9 +87,7 @@ def pods(control_plane: ControlPlane) -> Iterator[None]:
 def test_prometheus_3_discovers_and_scrapes_what_the_jobs_say(
     control_plane: ControlPlane, tmp_path: Path, *, minimal: bool
 ) -> None:
-    program = programs.find(programs.PROMETHEUS_3)
-    if program is None:
-        pytest.skip(programs.missing(programs.PROMETHEUS_3))
+    program = prometheus_3()
     config = embedded.local(
         control_plane.kubeconfig, interval=1, trusted=["gpu-operator"], minimal=minimal
     )
@@ -128,8 +127,37 @@ def test_prometheus_3_discovers_and_scrapes_what_the_jobs_say(
     }
 
 
+@pytest.mark.usefixtures("pods")
+def test_a_series_with_timestamps_of_its_own_ends_with_its_page(
+    control_plane: ControlPlane, tmp_path: Path
+) -> None:
+    config = embedded.local(
+        control_plane.kubeconfig, interval=1, trusted=["gpu-operator"], minimal=True
+    )
+    series, (host, port) = "DCGM_FI_DEV_GPU_UTIL", ("127.9.0.3", 9400)
+    text = f'{series}{{UUID="u",pod="llm-0",namespace="serving"}} 6 NOW-1\n'
+    pages = ExitStack()
+    with pages, prometheus.run(tmp_path, config, program=prometheus_3()) as server:
+        pages.enter_context(http_server.serving(page(text), host=host, port=port))
+        prometheus.wait_for(lambda: server.query(series), "a series")
+        pages.close()
+        # Without tracking it would stay for five minutes.
+        prometheus.wait_for(lambda: not server.query(series), "it ended")
+
+
+def prometheus_3() -> Path:
+    program = programs.find(programs.PROMETHEUS_3)
+    if program is None:
+        pytest.skip(programs.missing(programs.PROMETHEUS_3))
+    return program
+
+
 def page(text: str) -> Callable[[BaseHTTPRequestHandler, bytes], Answer]:
     def answer(request: BaseHTTPRequestHandler, _: bytes) -> Answer:
-        return (200, METRICS, text.encode()) if request.path == "/metrics" else (404, METRICS, b"")
+        return (
+            (200, METRICS, stamped(text).encode())
+            if request.path == "/metrics"
+            else (404, METRICS, b"")
+        )
 
     return answer

@@ -14,7 +14,7 @@ from tests.rules.hpa import test_reading
 from tests.rules.hpa.documents import pods_metric
 from tools.fakes import kubernetes
 
-CUSTOM, VERSION = test_reading.CUSTOM, "/v1beta2"
+CUSTOM = test_reading.CUSTOM
 METRIC = f"{CUSTOM}/v1beta2/namespaces/default/pods/*/util"
 EXPLANATION = {
     "kind": "Explanation",

@@ -12,7 +12,7 @@ from adapter import settings
 from adapter.cli.doctor import checks
 from tools.fakes import prometheus as fakes
 from tools.presets import api
-from tools.presets.api import GROUP, Api
+from tools.presets.api import GROUP
 from tools.real.prometheus import Prometheus
 
 WARNING = "receive series from Addr: 10.0.0.7:10901: connection refused"
@@ -95,12 +95,6 @@ OBJECTS = api.manifests(["n/a", "n/b"], ["node-a"])
 FRESH = ["--query-freshness=0s"]
 
 
-async def warning(served: Api, path: str) -> str:
-    async with served.session.get(served.url + path, ssl=False) as response:
-        assert response.status == 200
-        return response.headers.get("Warning", "")
-
-
 @pytest.mark.parametrize(
     "marks", [{"isPartial": True}, {"warnings": [WARNING, "PromQL info: not a counter"]}]
 )
@@ -136,11 +130,11 @@ def _quoted(marks: dict[str, object]) -> str:
 
 async def test_metrics_of_pods_are_served_with_a_warning(tmp_path, partial, url):
     async with api.serving(tmp_path, url, OBJECTS, FRESH, rules=RULES) as served:
-        assert "PartialResponse" not in await warning(served, OF_PODS)
+        assert "PartialResponse" not in await served.warning(OF_PODS)
         partial.marks = {"isPartial": True}
 
         assert await served.pods("n", "used") == {"a": 2}
-        assert "PartialResponse" in await warning(served, OF_PODS)
+        assert "PartialResponse" in await served.warning(OF_PODS)
         # With no value at all, nothing says that the pods have none.
         status, document = await served.get(f"{GROUP}/namespaces/n/pods/*/lost")
         assert (status, document["details"]["causes"][-1]["reason"]) == (500, "PartialResponse")
@@ -153,7 +147,7 @@ async def test_usage_fails_because_a_pod_would_lack_containers(tmp_path, partial
 
         status, document = await served.get(USAGE)
         assert (status, document["items"]) == (200, [])
-        assert "PartialResponse" in await warning(served, USAGE)
+        assert "PartialResponse" in await served.warning(USAGE)
         async with served.session.get(f"{served.url}/readyz?verbose", ssl=False) as response:
             assert "[!]usage degraded: resourceRules.cpu" in await response.text()
 
@@ -179,7 +173,7 @@ async def test_a_rule_or_the_flag_allows_partial_values_with_a_warning(tmp_path,
     async with api.serving(tmp_path, url, OBJECTS, FRESH, rules=RULES) as served:
         partial.marks = {"isPartial": True}
         assert await served.pods("n", "allowed", "a") == {"a": 2}
-        assert "PartialResponse" in await warning(served, OF_POD.replace("used", "allowed"))
+        assert "PartialResponse" in await served.warning(OF_POD.replace("used", "allowed"))
 
     partial.marks = {}
     flags = [*FRESH, "--allow-partial-responses"]
@@ -187,7 +181,7 @@ async def test_a_rule_or_the_flag_allows_partial_values_with_a_warning(tmp_path,
     async with api.serving(tmp_path, url, OBJECTS, flags, rules=refused) as served:
         partial.marks = {"isPartial": True}
         for path in (OF_POD, OF_NAMESPACE, OF_NODE, EXTERNAL):
-            assert "PartialResponse" in await warning(served, path)
+            assert "PartialResponse" in await served.warning(path)
         assert len((await served.get(USAGE))[1]["items"]) == 1
         assert (await served.get(OF_POD.replace("used", "allowed")))[0] == 500
 

@@ -7,21 +7,11 @@ from unittest import mock
 import pytest
 
 from adapter import errors
-from adapter.server.apimachinery import request_info
-from adapter.server.auth.attributes import authorizer_attributes
 from adapter.server.auth.authorization import ALWAYS_ALLOWED_PATHS, AlwaysAllowedPaths, Authorizer
 from adapter.server.auth.user import User
+from tests.adapter.server.auth.test_attributes import CUSTOM, EXTERNAL, JANE, attributes_of
 from tools.fakes import kubernetes
 from tools.waiting import Clock
-
-CUSTOM = "/apis/custom.metrics.k8s.io/v1beta2"
-EXTERNAL = "/apis/external.metrics.k8s.io/v1beta1"
-JANE = User(name="jane", groups=("a", "system:authenticated"))
-
-
-def attributes_of(target, *, method="GET", user=JANE):
-    path, _, query = target.partition("?")
-    return authorizer_attributes(user, request_info.parse(path, query, method))
 
 
 @pytest.mark.parametrize(

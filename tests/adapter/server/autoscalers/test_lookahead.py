@@ -20,7 +20,7 @@ from adapter.server.api.groups import question
 from adapter.server.api.groups.backend import Backend
 from adapter.server.apimachinery import request_info
 from adapter.server.apimachinery.request_info import RequestInfo
-from adapter.server.autoscalers import questions
+from adapter.server.autoscalers import watched_hpa
 from adapter.server.autoscalers.lookahead import LookAhead, Watched
 from adapter.server.causes.evidence import Probes
 from adapter.server.evaluation.forecasts import COUNT, Forecasts, Key
@@ -101,7 +101,8 @@ def load(at: float) -> float:
 
 
 def watched(metric: str = "load", name: str = "web", **more: Any) -> Watched:
-    hpa = questions.parse(document(pods_metric("1", metric), name=name, target=name, **more)).value
+    metrics = pods_metric("1", metric)
+    hpa = watched_hpa.parse(document(metrics, name=name, target=name, **more)).value
     assert hpa is not None
     info = request_info.parse(f"{PATH}/pods/*/{metric}", f"labelSelector=app%3D{name}")
     return hpa, selectors.parse(f"app={name}"), info
@@ -361,7 +362,7 @@ async def test_without_a_pod_that_is_ready_the_start_takes_a_minute() -> None:
 async def test_an_object_metric_of_the_target_is_one_of_its_pods() -> None:
     bed = Bed()
     metric = object_metric("Deployment", "apps/v1", "web", type="Value", value="1")
-    hpa = questions.parse(document(metric, target="web")).value
+    hpa = watched_hpa.parse(document(metric, target="web")).value
     assert hpa is not None
     for name in ("web", "other"):
         info = request_info.parse(f"{PATH}/deployments.apps/{name}/load")

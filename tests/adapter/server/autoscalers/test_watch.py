@@ -15,7 +15,7 @@ from adapter.clients.value_index import Item, ValueIndex
 from adapter.server.api.groups.group import Content
 from adapter.server.api.outcomes import Outcomes, key_of
 from adapter.server.apimachinery import request_info
-from adapter.server.autoscalers import proposals, questions, watch
+from adapter.server.autoscalers import proposals, watch, watched_hpa
 from adapter.server.autoscalers.events import Change
 from adapter.server.autoscalers.proposals import Proposals
 from adapter.server.autoscalers.watch import Autoscalers
@@ -85,16 +85,16 @@ CUSTOM = "/apis/custom.metrics.k8s.io/v1beta1/namespaces/default"
     ids=str,
 )
 def test_the_request_is_that_of_the_controller(metric: dict[str, Any], path: str) -> None:
-    watched = questions.parse(hpa(metric)).value
+    watched = watched_hpa.parse(hpa(metric)).value
 
-    found = questions.request_of(watched.metrics[0], watched, KINDS, SELECTOR)
+    found = watched_hpa.request_of(watched.metrics[0], watched, KINDS, SELECTOR)
 
     assert f"{found.path}?{urlencode(found.params)}".rstrip("?") == path
 
 
 @pytest.mark.parametrize("synced", [True, False])
 def test_without_replicas_at_a_sync_metrics_of_pods_are_not_needed(synced: bool) -> None:
-    watched = questions.parse(without_pods(synced=synced)).value
+    watched = watched_hpa.parse(without_pods(synced=synced)).value
 
     assert watched.needs(watched.metrics[0]) == (not synced)
 
@@ -166,12 +166,12 @@ class Bed:
         self.kinds = KINDS
         self.discoveries = 0
         self.scales: Any = Scales(NO_API, resources=(), kinds=lambda: self.kinds)
-        self.index: SharedIndex[questions.WatchedHpa] = SharedIndex(100)
+        self.index: SharedIndex[watched_hpa.WatchedHpa] = SharedIndex(100)
         self.put(hpa())
 
     def put(self, document: dict[str, Any]) -> None:
         """Have an HPA."""
-        self.index.put(questions.parse(document))
+        self.index.put(watched_hpa.parse(document))
 
     async def run(self, seconds: float, change: Callable[[float], None] = lambda _: None) -> None:
         """Let so many seconds pass."""
@@ -384,7 +384,7 @@ async def test_an_hpa_that_cannot_be_requested_or_read_disturbs_no_other() -> No
 
 @pytest.mark.parametrize(
     ("where", "met"),
-    [(questions, "scale_targets"), (Proposals, "note"), (proposals, "replicas")],
+    [(watched_hpa, "scale_targets"), (Proposals, "note"), (proposals, "replicas")],
 )
 async def test_a_defect_that_one_hpa_meets_ends_nothing_for_others(
     where: Any, met: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch

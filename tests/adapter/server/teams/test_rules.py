@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import itertools
 import pickle
-import random
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -343,17 +341,3 @@ async def test_a_namespace_with_many_changes_delays_only_itself() -> None:
 
     await replica.settle()
     assert replica.in_use["a/rules"] == ["m39"]
-
-
-def hostile(generator: random.Random) -> Iterator[dict[str, Any]]:
-    """Yield ConfigMaps of four namespaces: good, refused, large, and too many."""
-    for number in range(generator.randrange(5, 25)):
-        rules = generator.choice(
-            ("", "rules: [", "x" * 2_001, text("m"), text("m", "n"), text("m", "n", "o", "p"))
-        )
-        yield document(
-            rules,
-            namespace=generator.choice("abcd"),
-            name=f"c{number}",
-            created=f"2026-01-0{generator.randrange(1, 4)}T00:00:00Z",
-        )

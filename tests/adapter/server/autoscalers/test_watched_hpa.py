@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from adapter.clients import collection
 from adapter.clients.collection import Unreadable
 from adapter.clients.value_index import Item
-from adapter.server.autoscalers import questions
-from adapter.server.autoscalers.questions import WatchedHpa
+from adapter.server.autoscalers import watched_hpa
+from adapter.server.autoscalers.watched_hpa import WatchedHpa
 from adapter.server.cluster.shared_index import SharedIndex
 from rules import limits
 from rules.limits import HPA_TEXT
@@ -25,7 +25,7 @@ LIMITS = limits.DEFAULT
 
 
 def parsed(*metrics: Any) -> Item[WatchedHpa]:
-    return questions.parse(hpa(*metrics))
+    return watched_hpa.parse(hpa(*metrics))
 
 
 def watched(*metrics: Any) -> Any:
@@ -80,7 +80,7 @@ def test_a_metric_that_cannot_be_read_is_left_out_alone(metric: Any) -> None:
 
 def test_a_target_of_too_many_bytes_makes_the_hpa_unreadable() -> None:
     with pytest.raises(ValueError, match=r"its scaleTargetRef has \d+ bytes"):
-        questions.parse(hpa(name="x" * LIMITS.hpa_metric_text))
+        watched_hpa.parse(hpa(name="x" * LIMITS.hpa_metric_text))
 
 
 def test_an_hpa_counts_by_its_metrics_and_by_their_text() -> None:
@@ -92,15 +92,15 @@ def test_an_hpa_counts_by_its_metrics_and_by_their_text() -> None:
 def test_the_limits_are_those_of_the_flag() -> None:
     few = LIMITS.with_values({"hpa-metrics": 1, "hpa-metric-text": 200})
 
-    assert questions.parse(hpa(pods("a"), pods("b")), few).value.left_out == {"hpa-metrics": 1}
-    assert questions.parse(hpa(long(201)), few).value.left_out == {"hpa-metric-text": 1}
+    assert watched_hpa.parse(hpa(pods("a"), pods("b")), few).value.left_out == {"hpa-metrics": 1}
+    assert watched_hpa.parse(hpa(long(201)), few).value.left_out == {"hpa-metric-text": 1}
 
 
 def test_metrics_that_are_left_out_take_no_memory() -> None:
     def peak(number: int) -> int:
         document = hpa(*(pods(f"m{each}") for each in range(number)))
         tracemalloc.start()
-        questions.parse(document)
+        watched_hpa.parse(document)
         found = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         return found
@@ -120,7 +120,7 @@ def test_whatever_stands_in_an_hpa_is_read_or_refused_alone(
     bad["metadata"] = {"namespace": "a", "name": "w", "uid": "1", "creationTimestamp": "2026"}
 
     for each in (data.draw(hostile(bad)), hpa(pods("util"), name="good")):
-        found = collection.read(each, questions.parse)
+        found = collection.read(each, watched_hpa.parse)
         if isinstance(found, Unreadable):
             index.remove(found.namespace, found.name)
         else:
