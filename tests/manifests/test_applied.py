@@ -250,9 +250,10 @@ async def test_the_secret_of_certs_issue_stays_in_use(
     state = renew.create(CertificatePolicy.of_service(NAME, NAMESPACE), now=NOW)
     document = secret.document(state, name=TLS, namespace=NAMESPACE)
     replace_secret(applied, document | {"type": kind})
-    (flags,) = re.findall(r"gpu-metrics-adapter certs issue \| kubectl (.*)", INSTALL.read_text())
+    documented = r"^gpu-metrics-adapter certs (issue .*) \| kubectl (.*)$"
+    ((issue, flags),) = re.findall(documented, INSTALL.read_text(), re.MULTILINE)
 
-    assert certs.main(["issue", f"--service-namespace={NAMESPACE}"]) == 0
+    assert certs.main(issue.replace("NAMESPACE", NAMESPACE).split()) == 0
     issued = capsys.readouterr().out
     applied.kubectl(*flags.split(), text=issued)
     apply()

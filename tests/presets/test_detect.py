@@ -281,7 +281,12 @@ COMMAND_LINES = [
         "there is no preset called 'gpu-nothing' (presets: ",
     ),
     (("detect", "--prometheus-url=ftp://x"), 2, "must be an http or https URL with a host"),
-    (("detect", "--prometheus-token-file=/none"), 1, "/none: No such file or directory"),
+    (("detect",), 2, "--prometheus-url: is missing, and so is $PROMETHEUS_URL"),
+    (
+        ("detect", "--prometheus-url=http://p", "--prometheus-token-file=/none"),
+        1,
+        "/none: No such file or directory",
+    ),
     (
         ("detect", "--prometheus-url=http://127.0.0.1:9", "--prometheus-auth-config=/none"),
         1,
