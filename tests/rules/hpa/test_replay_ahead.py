@@ -12,6 +12,8 @@ from rules.hpa.replay import MetricReading, Sync
 from rules.hpa.replay_report import Replay
 from tests.rules.hpa import documents
 
+pytestmark = pytest.mark.slow  # weeks are replayed, each in seconds
+
 DAY, HOUR, STEP = 86_400, 3600, 60
 START = 1_800_000_000 // DAY * DAY
 
