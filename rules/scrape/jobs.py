@@ -1,6 +1,6 @@
 """Scrape jobs of presets, without a file format. `formats` renders them.
 
-A page is what an HTTP endpoint for metrics returns. Whoever creates a pod chooses its image, its
+A page is what an HTTP endpoint for metrics returns. Those who create a pod choose its image, its
 labels and its page. Series of exporters of accelerators name other pods and nodes, so these
 exporters are scraped only in trusted namespaces, and so are pages that get a token. Everywhere
 else, `namespace` and `pod` come from discovery, and series of such exporters are dropped.

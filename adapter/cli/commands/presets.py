@@ -44,7 +44,7 @@ class _Scrape(FlagGroup):
         "trusted-namespaces",
         comma_separated(),
         "The only namespaces in which exporters of accelerators, whose series name other pods, and "
-        "gateways that need a token are scraped. Whoever creates pods there decides about the "
+        "gateways that need a token are scraped. Those who create pods there decide about the "
         "values of all pods.",
         default=",".join(TRUSTED),
     )

@@ -53,7 +53,7 @@ def test_what_finds_a_server_is_true_of_one_container_of_a_pod() -> None:
 
 
 def test_a_container_with_ten_thousand_ports_is_a_few_targets() -> None:
-    """Whoever declares ports chooses their names; a job has a limit of targets for all."""
+    """Those who declare ports choose their names; a job has a limit of targets for all."""
     for each in GENERATIONS:
         for containers in each.scrape.pods:
             matched = [n for n in range(10_000) if containers.match_port(f"system-{n}", n)]
