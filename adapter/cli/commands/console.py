@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from adapter import errors, settings
-from adapter.cli.commands import doctor, without_log
+from adapter.cli.commands import prometheus_url, without_log
 from adapter.settings.flag import STRING, SWITCH, FlagGroup, flag, integer
 from adapter.settings.kubectl import KubectlSettings, NamespaceSettings
 from rules.findings import Finding
@@ -60,7 +60,7 @@ Exit code: 0 after a signal, 1 if it cannot start, 2 for an invalid command line
 
 def main(argv: Sequence[str]) -> int:
     """Return 0 after a signal, 1 if the console cannot start. Raises UsageError, HelpRequested."""
-    line, prometheus = doctor.parse(COMMAND, argv)
+    line, prometheus = prometheus_url.parse(COMMAND, argv)
     options, namespaces, cluster, _ = line.groups
     from adapter.cli.commands import shutdown
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from adapter import settings
-from adapter.cli.commands import without_log
-from adapter.settings.command_line import CommandLine
+from adapter.cli.commands import prometheus_url, without_log
 from adapter.settings.flag import FlagGroup
 from adapter.settings.kubectl import KubectlSettings, NamespaceSettings
 from adapter.settings.output import output
@@ -48,7 +46,7 @@ COMMAND = settings.CommandSpec(name="doctor", help=_HELP, groups=_GROUPS)
 
 def main(argv: Sequence[str]) -> int:
     """Return 0 without a failure, 1 with one, 2 if nothing important could be checked."""
-    line, prometheus = parse(COMMAND, argv)
+    line, prometheus = prometheus_url.parse(COMMAND, argv)
     options, namespaces, cluster, _ = line.groups
     import asyncio
 
@@ -65,24 +63,3 @@ def main(argv: Sequence[str]) -> int:
     if not report.told(findings):
         return 2
     return 1 if report.failed(findings) else 0
-
-
-def parse(
-    command: settings.CommandSpec, argv: Sequence[str]
-) -> tuple[CommandLine, settings.PrometheusSettings | None]:
-    """Parse a command line whose last group is that of Prometheus, None without its URL."""
-    url = os.environ.get("PROMETHEUS_URL", "")
-    default = [f"--prometheus-url={url}"] if url else []
-    line = command.parse([*default, *argv])
-    known = any(each.name == "prometheus-url" for each in line.given)
-    return line, line.groups[-1] if known else None
-
-
-def parse_connected(
-    command: settings.CommandSpec, argv: Sequence[str]
-) -> tuple[CommandLine, settings.PrometheusSettings]:
-    """Parse a command line as `parse`. Raises UsageError without the URL of Prometheus."""
-    line, prometheus = parse(command, argv)
-    if prometheus is None:
-        raise command.error("--prometheus-url", "is missing, and so is $PROMETHEUS_URL")
-    return line, prometheus

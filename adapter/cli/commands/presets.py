@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from adapter import settings
-from adapter.cli.commands import doctor
+from adapter.cli.commands import prometheus_url
 from adapter.settings.flag import SWITCH, FlagGroup, choice, comma_separated, flag
 from adapter.settings.kubectl import KubectlSettings
 from adapter.settings.limits import LimitSettings
@@ -140,7 +140,7 @@ def _list(form: str) -> None:
 
 
 def _detect(argv: Sequence[str]) -> int:
-    line, prometheus = doctor.parse_connected(_DETECT, argv)
+    line, prometheus = prometheus_url.parse_required(_DETECT, argv)
     options, cluster, _ = line.groups
     from adapter.cli.commands import presets_detect
 

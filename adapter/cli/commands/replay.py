@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from adapter import errors, settings
-from adapter.cli.commands import doctor, without_log
+from adapter.cli.commands import prometheus_url, without_log
 from adapter.files import read_file
 from adapter.settings.flag import (
     FILE,
@@ -165,7 +165,7 @@ def of_past(command: settings.CommandSpec, argv: Sequence[str], run: Run) -> int
 
     Raises UsageError and HelpRequested.
     """
-    line, prometheus = doctor.parse_connected(command, argv)
+    line, prometheus = prometheus_url.parse_required(command, argv)
     options, cluster, _ = line.groups
     what, target = line.positional
     parts = target.split("/")
