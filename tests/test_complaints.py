@@ -174,6 +174,9 @@ async def test_6_one_bad_rule_or_a_short_failure_of_prometheus_empties_everythin
         server.put('busy{namespace="n",pod="a"} 20')
         async with api.serving(tmp_path, server.url, pods, flags, rules=rules) as served:
             assert await served.pods("n", "busy") == {"a": 20}
+            async with asyncio.timeout(10):  # a relist before the first scrape found nothing
+                while "pods/busy" not in await _listed(served):  # noqa: ASYNC110 - HTTP only
+                    await asyncio.sleep(0.1)
             server.kill()
             async with asyncio.timeout(10):
                 while "rules[1]" not in await _rules_health(served):  # noqa: ASYNC110 - HTTP only
