@@ -1,6 +1,6 @@
 """Rules of teams: rules files that each count in one namespace, and can read no other.
 
-Whoever may write a ConfigMap in a namespace may write them, so they are trusted with nothing else.
+All users who may write a ConfigMap in a namespace may write them: they are trusted with no more.
 """
 
 from __future__ import annotations

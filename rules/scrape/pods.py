@@ -125,7 +125,7 @@ def _unscraped(generation: ExporterGeneration, pods: Sequence[ServingPod]) -> It
     condition = ""
     if not generation.server and not {*namespaces} <= {*TRUSTED}:
         options = f" --trusted-namespaces={','.join(namespaces)}"
-        condition = ": run it if you trust whoever creates pods there with the values of all others"
+        condition = ": do so if all who can create pods there may set the values of other pods"
     yield _finding(
         "unscraped",
         f"{_counted(generation, pods)}, not scraped by Prometheus",

@@ -210,7 +210,7 @@ def test_every_served_version_has_an_apiservice(base, external_metrics, resource
     assert registered(resource_metrics) == {*custom_metrics, *USAGE.apiservices}
 
 
-def test_whoever_may_view_pods_may_view_their_usage(resource_metrics):
+def test_users_who_may_view_pods_may_view_their_usage(resource_metrics):
     role = resource_metrics.by_name["ClusterRole", "gpu-metrics-adapter:usage-reader"]
 
     assert set(role["metadata"]["labels"]) >= {

@@ -158,7 +158,7 @@ def _judge(
         return warning(
             subject,
             "is Available, with insecureSkipTLSVerify",
-            cause="whoever takes over the adapter's address can answer the API server",
+            cause="a server that takes over the adapter's address can answer the API server",
             cure="remove it; the adapter then publishes its caBundle",
         )
     return ok(subject, f"is Available, served by {installed.name}")

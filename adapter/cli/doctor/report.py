@@ -66,7 +66,7 @@ def lines(findings: Sequence[Finding]) -> Iterator[str]:
 def _printable(finding: Finding) -> Finding:
     """Return a finding without line breaks and control characters.
 
-    Whoever may create an autoscaler chooses the text of a metric's name.
+    All users who may create an autoscaler choose the text of a metric's name.
     """
     subject, fact, cause, cure = (
         escaped(" ".join(text.split()))

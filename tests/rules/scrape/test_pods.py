@@ -91,7 +91,7 @@ KEY = [*pods.serving(pod("llm-0", {"image": "llama.cpp"}) | {"status": READY})]
         # Scraped without the labels of the pod, which another finding says.
         (SERVERS, {}, ["vllm"], ""),
         (EXPORTERS, {}, [], "presets scrape gpu-dcgm --trusted-namespaces=kube-system` prints"),
-        (EXPORTERS, {}, [], "scrape them: run it if you trust whoever creates pods there"),
+        (EXPORTERS, {}, [], "scrape them: do so if all who can create pods there may set"),
         (TRUSTED, {}, [], "`gpu-metrics-adapter presets scrape gpu-dcgm` prints what makes"),
         # The newest exporter has the page of all its releases.
         (EXPORTERS, {}, ["dcgm49"], ""),
