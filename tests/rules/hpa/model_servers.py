@@ -25,7 +25,7 @@ DONE, TOKENS, KV, GPU = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Server:
     """What a pod reports at a demand, in requests per second."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import random
 import re
@@ -45,6 +46,7 @@ def advised(server: Server, seed: int) -> Curve | None:
     return None if problem else advice.choose(curves)
 
 
+@functools.cache
 def best(server: Server, metric: str) -> float:
     """Return the largest target that keeps the objective in the loads that are tolerated.
 
