@@ -16,9 +16,9 @@ from tools.e2e.installation import NAMESPACE, RELEASE, Cluster
 from tools.workload import objects
 
 FLOODS = (
-    *("silent_connections", "stalled_handshakes", "idle_sessions", "kept_heads", "kept_headers"),
-    *("unread_answers", "pipelined", "many_headers", "trailers", "incomplete_heads", "selectors"),
-    *("compressed_bodies", "anonymous_reviews", "tokens"),
+    *("silent_connections", "stalled_handshakes", "idle_sessions", "http_2", "kept_heads"),
+    *("kept_headers", "unread_answers", "pipelined", "many_headers", "trailers"),
+    *("incomplete_heads", "selectors", "compressed_bodies", "anonymous_reviews", "tokens"),
 )
 """Those that need no certificate of the front proxy, which the API server keeps."""
 CONTAINER, FOLDER = "flood", "/tmp"

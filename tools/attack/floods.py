@@ -237,6 +237,16 @@ async def idle_sessions(flooder: Flooder) -> None:
     await flooder.repeat(1500, lambda: flooder.connect(lambda reader, _: reader.read()))
 
 
+async def http_2(flooder: Flooder) -> None:
+    """The first line of HTTP/2, from 1 100 anonymous clients"""
+
+    async def begin(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"PRI * HTTP/2.0\r\n\r\n")
+        await reader.read()
+
+    await flooder.repeat(1100, lambda: flooder.connect(begin))
+
+
 async def kept_connections(flooder: Flooder) -> None:
     """1 100 connections that were used once for /livez, and kept"""
     await flooder.keep(request("/livez", close=False), 1100)
@@ -473,8 +483,10 @@ FLOODS: dict[str, Callable[[Flooder], Awaitable[None]]] = {
 } | {name: _objects(name) for name in hostile.CASES}
 """The public functions above, in their order, and the cases of hostile objects."""
 
-_LONGER = {name: 18 for name in FLOODS if name.startswith("kept_")} | {tenant_labels.__name__: 5}
-"""Floods that last so many times as long: pods are listed first. `kept_` ends when all are open."""
+_LONGER = {name: 18 for name in FLOODS if name.startswith("kept_")}
+_LONGER |= {each.__name__: 5 for each in (tenant_labels, http_2)}
+"""Floods that last so many times as long: pods are listed first; 1 024 connections are to be open.
+`kept_` ends when all are open."""
 
 
 async def _main(name: str, folder: Path, port: int) -> None:

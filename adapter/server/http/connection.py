@@ -211,8 +211,7 @@ class Connection(asyncio.Protocol):
         size = len(head) + _HEADER_SIZE * head.count(b"\n")
         if size <= _LARGE:
             self._heads.release(self)
-            self._head = head
-            self._http.data_received(head)
+            self._parse_now(head)
         else:
             self._last = True
             self._heads.set(self, size)
@@ -227,9 +226,13 @@ class Connection(asyncio.Protocol):
     async def _parse_large(self, head: bytes) -> None:
         """Parse a head when it is its turn."""
         async with self._turn:
-            self._head = head
-            self._http.data_received(head)
+            self._parse_now(head)
             await asyncio.sleep(0)  # other connections come before its handler and the next head
+
+    def _parse_now(self, head: bytes) -> None:
+        self._head = head
+        if not self._http.parse(head):
+            self._reject("400 Bad Request", "it is not HTTP/1.1")
 
     def _reject(self, status: str, reason: str) -> None:
         """Send a bare 4xx for a head that cannot be parsed, and close."""

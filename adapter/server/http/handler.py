@@ -51,6 +51,14 @@ class Handler(web.RequestHandler):
         )
         self.client: Client | None = client
 
+    def parse(self, head: bytes) -> bool:
+        """Parse a head, and return whether it is handled, as a request or as an error.
+
+        After `PRI`, the method of HTTP/2, aiohttp's parser waits for more than the head.
+        """
+        self.data_received(head)
+        return bool(self._messages) or self._force_close
+
     def handle_error(
         self,
         request: web.BaseRequest,  # noqa: ARG002 - aiohttp's signature

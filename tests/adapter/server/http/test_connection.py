@@ -108,6 +108,7 @@ REQUESTS = st.sampled_from(
         get(b"/old", version=b"1.0"),
         get(b"x:1", method=b"CONNECT"),
         LAST,
+        b"PRI * HTTP/2.0\r\n\r\n",
         b"garbage\r\n\r\n",
     ]
 )
@@ -153,6 +154,15 @@ def test_nothing_after_such_a_request_is_read_as_a_request(request_, together):
 @pytest.mark.parametrize("version", [b"0.9", b"2.0", b"1.2"])
 def test_other_versions_are_rejected(version):
     written, closed = exchange([get(b"/a", version=version)])
+
+    assert written.startswith(b"HTTP/1.1 400 Bad Request\r\n")
+    assert closed
+
+
+@pytest.mark.parametrize("target", [b"*", b"/" + b"x" * (64 << 10)])
+def test_the_beginning_of_http_2_is_rejected(target):
+    """aiohttp's parser in C waits for more."""
+    written, closed = exchange([b"PRI " + target + b" HTTP/2.0\r\n\r\n"])
 
     assert written.startswith(b"HTTP/1.1 400 Bad Request\r\n")
     assert closed
