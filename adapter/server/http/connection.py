@@ -70,7 +70,8 @@ class Connection(asyncio.Protocol):
     applies: that of the head, of the handler, or of a response that the client does not read.
     aiohttp limits the pause between two requests. `heads` has the sizes of the heads, of all
     connections, that are not complete, or that are large and not answered. `turn` is theirs, too:
-    it lets one large head be parsed at a time. `pace` is that of all requests.
+    it lets one large head be parsed at a time. `unread` has the sizes of responses that wait until
+    their client reads. `pace` is that of all requests.
     """
 
     def __init__(
@@ -79,6 +80,7 @@ class Connection(asyncio.Protocol):
         serve: Serve,
         *,
         heads: MemoryBudget[Connection],
+        unread: MemoryBudget[Connection],
         turn: asyncio.Lock,
         pace: Pace,
         head_seconds: float = HEAD_SECONDS,
@@ -90,6 +92,7 @@ class Connection(asyncio.Protocol):
         self._http = Handler(self, server, close_seconds)
         self._serve = serve
         self._heads = heads
+        self._unread = unread
         self._turn = turn
         self._pace = pace
         self._head_seconds = head_seconds
@@ -130,6 +133,11 @@ class Connection(asyncio.Protocol):
     def is_idle(self) -> bool:
         """Whether no request is in progress."""
         return self._phase is _Phase.READING or self.is_closing
+
+    @property
+    def is_sending(self) -> bool:
+        """Whether a response waits until the client reads."""
+        return self._phase is _Phase.SENDING
 
     def address(self) -> str:
         """Return the address of the client, for the log."""
@@ -297,7 +305,11 @@ class Connection(asyncio.Protocol):
             self.transport.write(piece)
             if self._writable is not None:
                 self._limit_writing()
-                await self._writable
+                self._unread.set(self, len(response))
+                try:
+                    await self._writable
+                finally:
+                    self._unread.release(self)
                 self._deadline.forget()
         self._read_next()
 

@@ -3,7 +3,8 @@
 A connection costs a few kilobytes until its first byte arrives; only then are the buffers of TLS
 allocated. Beyond a limit, an idle connection is closed for a new one: first those without a client
 certificate, but for the newest; of these, of the address that has the most, the one that is idle
-for longest. The connections themselves are in `connection`, routing in `api.router`.
+for longest. If none is idle, it is one without a certificate whose client does not read. The
+connections themselves are in `connection`, routing in `api.router`.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import math
 import socket
 import ssl
 from asyncio import sslproto
+from collections.abc import Callable
 
 from adapter.background import Pace, gather_or_cancel
 from adapter.server.http import listening
@@ -42,6 +44,8 @@ each of them at the same moment.
 MAX_HEADS = 64 << 20
 """Bytes of all request heads that are not complete, or large and not answered. Parsed, a head takes
 twice its bytes, and up to five times if it has characters beyond the BMP."""
+MAX_UNREAD = 128 << 20
+"""Bytes of all responses of which a client does not read the rest."""
 
 _ACCEPTED = 8
 """Connections accepted per iteration of the event loop. With one, a burst of some hundred clients
@@ -77,6 +81,7 @@ class Listener:
         max_pending: int = MAX_PENDING,
         max_connections: int = MAX_CONNECTIONS,
         max_heads: int = MAX_HEADS,
+        max_unread: int = MAX_UNREAD,
     ) -> None:
         self._ssl_context = ssl_context
         self._host = host
@@ -92,7 +97,8 @@ class Listener:
             Connection,
             new_server(),
             serve,
-            heads=MemoryBudget(max_heads, self._give_up),
+            heads=MemoryBudget(max_heads, _give_up("too many large request heads")),
+            unread=MemoryBudget(max_unread, _give_up("too many responses that are not read")),
             turn=asyncio.Lock(),
             pace=Pace(),
             head_seconds=head_seconds,
@@ -245,26 +251,30 @@ class Listener:
             why,
         )
 
-    def _give_up(self, connection: Connection) -> None:
-        log.warning("closed connection of %s: too many large request heads", connection.address())
-        connection.abort()
-
     def _forget(self, connection: Connection) -> None:
         self._connections.pop(connection, None)
 
     def _register(self, connection: Connection, address: str) -> None:
-        """Add a connection. Beyond the limit, close an idle one, or this one if there is none."""
+        """Add a connection. Beyond the limit, close another, or this one if all must stay.
+
+        If none is idle, it is one without a client certificate that does not read its response. A
+        new connection with a certificate also replaces one whose request is in progress.
+        """
         if len(self._connections) >= self._max_connections:
-            idle = [each for each in self._connections if each.is_idle]
-            counts = collections.Counter(map(self._connections.__getitem__, idle))
+            closable = [each for each in self._connections if each.is_idle] or [
+                each
+                for each in self._connections
+                if not each.has_certificate and (each.is_sending or connection.has_certificate)
+            ]
+            counts = collections.Counter(map(self._connections.__getitem__, closable))
             new = set(itertools.islice(reversed(self._connections), self._max_connections // _NEW))
 
-            def precedence(each: Connection) -> tuple[bool, bool, int, float]:
+            def precedence(each: Connection) -> tuple[bool, bool, bool, int, float]:
                 count = counts[self._connections[each]]
                 kept = each.has_certificate or each in new
-                return not each.is_closing, kept, -count, each.idle_since
+                return not each.is_closing, not each.is_sending, kept, -count, each.idle_since
 
-            victim = min(idle, key=precedence, default=connection)
+            victim = min(closable, key=precedence, default=connection)
             # At once: a close may take 5 s. Until then, this connection would be chosen again.
             self._connections.pop(victim, None)
             victim.abort()
@@ -293,6 +303,14 @@ class _Arrival:
             loop.remove_reader(self.socket)
         if not self.has_data:
             raise ConnectionResetError("closed by the client")
+
+
+def _give_up(reason: str) -> Callable[[Connection], None]:
+    def close(connection: Connection) -> None:
+        log.warning("closed connection of %s: %s", connection.address(), reason)
+        connection.abort()
+
+    return close
 
 
 def _set(future: asyncio.Future[None]) -> None:

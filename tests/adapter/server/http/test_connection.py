@@ -74,7 +74,12 @@ def exchange(pieces, serve=echo):
     async def run():
         budget = MemoryBudget(64 << 20, lambda each: each.abort())
         tested = connection.Connection(
-            handler.new_server(), serve, heads=budget, turn=asyncio.Lock(), pace=Pace()
+            handler.new_server(),
+            serve,
+            heads=budget,
+            unread=budget,
+            turn=asyncio.Lock(),
+            pace=Pace(),
         )
         transport = Transport()
         tested.connection_made(transport)

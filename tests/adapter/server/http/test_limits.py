@@ -475,6 +475,49 @@ async def test_a_new_connection_is_closed_when_all_others_are_busy():
         assert not first.at_eof()
 
 
+async def waiting_or_unread(request):
+    """Answer with 32 MiB if the target is `/unread`, after a long time otherwise."""
+    if request.target != "/unread":
+        await asyncio.sleep(3600)
+    return NOTHING + bytes(32 << 20)
+
+
+async def begin(port, stack, path, **options):
+    """Connect and request `path`."""
+    reader, writer = await stack.enter_async_context(connected(port, **options))
+    writer.write(b"GET " + path + b" HTTP/1.1\r\nHost: x\r\n\r\n")
+    if path == b"/unread":
+        await reader.readuntil(b"\r\n\r\n")
+    else:
+        await asyncio.sleep(0.05)  # the server begins
+    return reader
+
+
+async def test_a_client_that_does_not_read_makes_room_for_another():
+    async with (
+        listening(handler=waiting_or_unread, max_connections=2) as (port, _),
+        contextlib.AsyncExitStack() as stack,
+    ):
+        waiting = await begin(port, stack, b"/wait")
+        await begin(port, stack, b"/unread")
+        await begin(port, stack, b"/unread")
+        assert not waiting.at_eof()
+
+
+async def test_a_busy_client_without_certificate_makes_room_for_one_with_a_certificate():
+    async with (
+        listening(handler=waiting_or_unread, max_connections=2, client_cas=CLIENT_CA.pem) as (
+            port,
+            _,
+        ),
+        contextlib.AsyncExitStack() as stack,
+    ):
+        clients = [await begin(port, stack, b"/wait") for _ in range(2)]
+        proxies = [await begin(port, stack, b"/wait", certificate=True) for _ in range(2)]
+        await until(lambda: all(each.at_eof() for each in clients))
+        assert not any(each.at_eof() for each in proxies)
+
+
 # Requests that wait, and responses that are not read
 
 
@@ -530,6 +573,27 @@ async def test_a_client_that_reads_nothing_of_its_response_is_disconnected(reads
                 await asyncio.sleep(0.005)  # in all, longer than write_seconds
 
     assert (received == size) is reads
+
+
+async def test_responses_that_are_not_read_are_limited_together(caplog):
+    async def answer(request):
+        return NOTHING + bytes(int(request.target[1:]) << 20)
+
+    async with (
+        listening(handler=answer, max_unread=48 << 20) as (port, _),
+        contextlib.AsyncExitStack() as stack,
+    ):
+        readers = []
+        for size in (20, 18, 16):
+            reader, writer = await stack.enter_async_context(connected(port))
+            writer.write(b"GET /%d HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n" % size)
+            await reader.readuntil(b"\r\n\r\n")
+            readers.append(reader)
+        assert "too many responses that are not read" in caplog.text
+        largest, *others = readers
+        with contextlib.suppress(ConnectionError):
+            assert len(await largest.read()) < 20 << 20
+        assert [len(await each.read()) >> 20 for each in others] == [18, 16]
 
 
 @pytest.mark.slow
