@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +19,8 @@ from rules.scrape import formats, jobs
 from rules.scrape.jobs import Job
 
 _HEADER = "# Written by `make fix` from the key `scrape` of the presets.\n"
-TRUSTED = "TRUSTED_NAMESPACES"
-"""Stands for the names in the chart's file, which are joined as a pattern."""
+_TRUSTED, _TOKENS = "TRUSTED_NAMESPACES", "TOKEN_NAMESPACES"
+"""Stand for the names in the chart's files, which are joined as a pattern."""
 INTERVAL = "5s"
 _TIMES = {"scrape_interval": INTERVAL, "scrape_timeout": "4500ms"}
 STORAGE: Mapping[str, Any] = {"storage": {"tsdb": {"out_of_order_time_window": "5m"}}}
@@ -44,30 +43,44 @@ _OF_VALUES = {
 """Limits -> what stands for them in the chart's file."""
 
 
-def _jobs(trusted: Collection[str], *, minimal: bool = True) -> Sequence[Job]:
+def _jobs(
+    trusted: Collection[str], tokens: Collection[str] = (), *, minimal: bool = True
+) -> Sequence[Job]:
+    found = jobs.of_presets(minimal=minimal, trusted=trusted, tokens=tokens, limits=_TRUSTED_LIMITS)
     return [
         dataclasses.replace(each, limits=LIMITS) if each.kind == "servers" else each
-        for each in jobs.of_presets(minimal=minimal, trusted=trusted, limits=_TRUSTED_LIMITS)
+        for each in found
     ]
 
 
-def _configuration(trusted: Collection[str], **more: Any) -> str:
-    """Return a configuration that keeps only what presets read."""
-    document = {**STORAGE, **formats.prometheus(_jobs(trusted))}
-    return _HEADER + yaml.safe_dump({**more, **document}, sort_keys=False, width=10_000)
+def _configuration(found: Sequence[Job], **more: Any) -> str:
+    """Return the configuration with these jobs."""
+    return _text({**more, **STORAGE, **formats.prometheus(found)})
+
+
+def _text(document: Any) -> str:
+    return _HEADER + yaml.safe_dump(document, sort_keys=False, width=10_000)
 
 
 def _of_chart() -> str:
-    text = _configuration([TRUSTED])
+    """Return the configuration without the job that sends a token, which is a file of its own."""
+    text = _configuration([each for each in _jobs([_TRUSTED], [_TOKENS]) if each.kind != "token"])
     for written, placeholder in _OF_VALUES.items():
         text = text.replace(written, placeholder)
     return text
 
 
+def _of_token() -> str:
+    """Return the job, in a list, that sends a token."""
+    found = [each for each in _jobs((), [_TOKENS]) if each.kind == "token"]
+    return _text(formats.prometheus(found)["scrape_configs"])
+
+
 FILES: Mapping[str, Callable[[], str]] = {
     "manifests/chart/files/prometheus.yaml": _of_chart,
-    "manifests/components/embedded-prometheus/prometheus.yml": partial(
-        _configuration, ("gpu-metrics-adapter", "gpu-operator"), **{"global": _TIMES}
+    "manifests/chart/files/prometheus-token.yaml": _of_token,
+    "manifests/components/embedded-prometheus/prometheus.yml": lambda: _configuration(
+        _jobs(("gpu-metrics-adapter", "gpu-operator")), **{"global": _TIMES}
     ),
 }
 """File -> its generated text."""

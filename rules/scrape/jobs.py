@@ -2,8 +2,9 @@
 
 A page is what an HTTP endpoint for metrics returns. Those who create a pod choose its image, its
 labels and its page. Series of exporters of accelerators name other pods and nodes, so these
-exporters are scraped only in trusted namespaces, and so are pages that get a token. Everywhere
-else, `namespace` and `pod` come from discovery, and series of such exporters are dropped.
+exporters are scraped only in trusted namespaces. Everywhere else, `namespace` and `pod` come from
+discovery, and series of such exporters are dropped. A page that claims to need a token gets the one
+of Prometheus, in clear text, so those namespaces are chosen on their own.
 """
 
 from __future__ import annotations
@@ -71,13 +72,15 @@ def of_presets(
     *,
     minimal: bool = False,
     trusted: Collection[str] = (),
+    tokens: Collection[str] = (),
     limits: Limits = limits.DEFAULT,
 ) -> tuple[Job, ...]:
     """Return the jobs for these presets, by default for all that have targets.
 
     `minimal` drops the series that no preset reads. `trusted` are the namespaces whose pods may
-    report values of all other pods. The namespaces of the other pods are divided among several
-    jobs: beyond its limit of targets, a job has none, so a namespace ends those of a part only.
+    report values of all other pods, `tokens` those whose pods may get the token of Prometheus. The
+    namespaces of the other pods are divided among several jobs: beyond its limit of targets, a job
+    has none, so a namespace ends those of a part only.
     Raises ConfigError for a preset that does not exist, and for one whose series have no known
     page.
     """
@@ -90,13 +93,14 @@ def of_presets(
             message = f"preset {name!r}: the page of its series is not known; scrape it yourself"
             raise ConfigError([in_file(State.FAILURE, message)])
     jobs: list[Job] = []
-    for kind in ("devices", "token", "servers"):
+    of_kind: Mapping[Kind, Collection[str]] = {"devices": trusted, "token": tokens, "servers": ()}
+    for kind, namespaces in of_kind.items():
         read = {
             name: those
             for name, found in chosen.items()
             if (those := [each for each in found if _is_of(kind, each)])
         }
-        if not read or (kind != "servers" and not trusted):
+        if not read or (kind != "servers" and not namespaces):
             continue
         targets = {each.name: each for found in read.values() for each in map(target, found)}
         # Others if other presets are chosen: applied later, they replace no object.
@@ -105,8 +109,8 @@ def of_presets(
             name=name,
             kind=kind,
             presets=tuple(dict.fromkeys(each.preset for each in targets.values())),
-            namespaces=() if kind == "servers" else tuple(trusted),
-            relabel=tuple(_relabel(kind, read, list(targets.values()), trusted)),
+            namespaces=tuple(namespaces),
+            relabel=tuple(_relabel(kind, read, list(targets.values()), namespaces or tokens)),
             metric_relabel=tuple(_of_series(kind, read, minimal=minimal)),
             limits=limits,
         )
@@ -161,9 +165,10 @@ def _relabel(
     kind: Kind,
     chosen: Iterable[str],
     targets: Sequence[ExporterGeneration],
-    trusted: Collection[str],
+    chosen_namespaces: Collection[str],
 ) -> Iterator[Relabel]:
-    namespaces = "|".join(trusted)
+    """Yield the rules for targets in these namespaces; of servers, for those without a token."""
+    namespaces = "|".join(chosen_namespaces)
     if kind == "servers":
         yield from _sharding()
     else:
@@ -187,7 +192,7 @@ def _relabel(
         yield Relabel(sources=(_IMAGE,), regex=regex, target=_KNOWN, replacement="yes")
         yield Relabel(action="keep", sources=(_PAGE, _KNOWN), regex=".+;.*|;yes")
     yield from (_matching(*way) for way in by_image)
-    if kind == "servers" and trusted:
+    if kind == "servers" and namespaces:
         for name in dict.fromkeys(each.preset for each in targets if each.scrape.token):
             regex = f"{name};.+;({namespaces})"
             yield Relabel(action="drop", sources=(_PAGE, _NAMESPACE), regex=regex)

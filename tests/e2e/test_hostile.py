@@ -24,7 +24,7 @@ from tools.workload import hostile, objects
 
 TEAM = "mallory"
 PICKER: Mapping[str, Any] = {"labels": {"inferencepool": "pool-epp"}, "port": 9090}
-"""A pod as those whose pages get a token, if their namespace is trusted."""
+"""A pod as those whose pages get a token in `tokenNamespaces`."""
 PORTS = 10_000
 SECONDS = 60.0
 _GET = "import urllib.request; print(urllib.request.urlopen('http://127.0.0.1:9090{}').read().decode())"

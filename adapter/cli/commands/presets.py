@@ -43,10 +43,15 @@ class _Scrape(FlagGroup):
     trusted: tuple[str, ...] = flag(
         "trusted-namespaces",
         comma_separated(),
-        "The only namespaces in which exporters of accelerators, whose series name other pods, and "
-        "gateways that need a token are scraped. Those who create pods there decide about the "
-        "values of all pods.",
+        "The only namespaces in which exporters of accelerators, whose series name other pods, are "
+        "scraped. Those who create pods there decide about the values of all pods.",
         default=",".join(TRUSTED),
+    )
+    tokens: tuple[str, ...] = flag(
+        "token-namespaces",
+        comma_separated(),
+        "Namespaces in which gateways that need a token get that of Prometheus, over plain HTTP. "
+        "Those who create pods there can read it.",
     )
 
 
@@ -158,6 +163,7 @@ def _scrape(argv: Sequence[str]) -> int:
             line.positional,
             minimal=options.minimal,
             trusted=options.trusted,
+            tokens=options.tokens,
             limits=limited.limits,
         )
     except ConfigError as error:

@@ -38,7 +38,8 @@ def _comments(jobs: Sequence[Job], form: str) -> Iterator[str]:
         yield "For Prometheus Operator 0.90 or later."
     for each in jobs:
         if each.namespaces:
-            yield f"{each.name}: only in {', '.join(each.namespaces)} (--trusted-namespaces)."
+            option = "token" if each.kind == "token" else "trusted"
+            yield f"{each.name}: only in {', '.join(each.namespaces)} (--{option}-namespaces)."
         if each.kind == "token":
             account = "the ServiceAccount of Prometheus"
             if form != "prometheus":

@@ -165,7 +165,9 @@ GOLDEN = {
         "nameOverride": "gpu",
         "customAnnotations": {"example.com/owner": "gpu-team"},
         "customLabels": {"example.com/shard": 7},
-        "prometheus": {"embedded": {"enabled": True, "scrapeInterval": "1s"}},
+        "prometheus": {
+            "embedded": {"enabled": True, "scrapeInterval": "1s", "tokenNamespaces": ["pools"]}
+        },
         "presets": ["gpu-dcgm", "inference-vllm"],
         "rules": {"default": False},
         "externalMetrics": {"enabled": True},
@@ -502,13 +504,24 @@ def test_the_prometheus_in_the_pod_trusts_the_namespace_of_the_release():
     documents = template(values)
     config = names(documents)["ConfigMap monitoring prometheus-adapter-prometheus"]["data"]
     configuration = yaml.safe_load(config["prometheus.yml"])
-    devices, _, *servers = configuration["scrape_configs"]
+    devices, *servers = configuration["scrape_configs"]
 
     assert configuration["global"] == {"scrape_interval": "30s", "scrape_timeout": "10000ms"}
     assert devices["relabel_configs"][0]["regex"] == "monitoring|a|b"
     assert servers[0]["job_name"] == "gpu-metrics-adapter-servers-0"
     assert {each["sample_limit"] for each in servers} == {2_000}
-    assert not re.search("TRUSTED|SAMPLE_LIMIT", config["prometheus.yml"])
+    assert not re.search("TRUSTED|TOKEN|SAMPLE_LIMIT", config["prometheus.yml"])
+
+
+@pytest.mark.parametrize("namespaces", [[], None, ["pools", "others"]])
+def test_the_prometheus_in_the_pod_sends_its_token_only_to_chosen_namespaces(namespaces):
+    found = names(template(embedded(tokenNamespaces=namespaces, trustedNamespaces=namespaces)))
+    config = found["ConfigMap monitoring prometheus-adapter-prometheus"]["data"]["prometheus.yml"]
+    jobs = [each for each in yaml.safe_load(config)["scrape_configs"] if "authorization" in each]
+
+    regexes = ["|".join(namespaces)] if namespaces else []
+    assert [each["relabel_configs"][0]["regex"] for each in jobs] == regexes
+    assert ("ClusterRole prometheus-adapter-prometheus" in found) is bool(namespaces)
 
 
 def test_the_prometheus_in_the_pod_needs_sidecars():

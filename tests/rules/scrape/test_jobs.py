@@ -71,14 +71,20 @@ def test_without_trusted_namespaces_only_pages_are_scraped_that_speak_of_their_o
     assert not any(name.startswith(("gpu-", "accelerator-")) for name in job.presets)
 
 
-def test_exporters_and_pages_with_a_token_are_those_of_trusted_namespaces() -> None:
-    found = {each.kind: each for each in jobs.of_presets(trusted=["gpu-operator", "pools"])}
+def test_exporters_and_pages_with_a_token_are_those_of_chosen_namespaces() -> None:
+    chosen = {"devices": ("gpu-operator", "gpus"), "token": ("pools", "others")}
+    jobs_of = jobs.of_presets(trusted=chosen["devices"], tokens=chosen["token"])
+    found = {each.kind: each for each in jobs_of}
 
     assert found["token"].presets == ("gateway-inference-pool",)
-    for kind in ("devices", "token"):
+    for kind, namespaces in chosen.items():
         first = found[kind].relabel[0]
-        assert (first.action, first.regex) == ("keep", "gpu-operator|pools")
-        assert found[kind].namespaces == ("gpu-operator", "pools")
+        assert (first.action, first.regex) == ("keep", "|".join(namespaces))
+        assert found[kind].namespaces == namespaces
+
+
+def test_a_trusted_namespace_gets_no_token() -> None:
+    assert {each.kind for each in jobs.of_presets(trusted=["a"])} == {"devices", "servers"}
 
 
 @pytest.mark.parametrize("minimal", [False, True])

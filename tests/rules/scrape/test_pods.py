@@ -60,6 +60,8 @@ SERVERS = [
 ]
 EXPORTERS = [*pods.serving(pod("dcgm", {"image": DCGM}, namespace="kube-system"))]
 TRUSTED = [*pods.serving(pod("dcgm", {"image": DCGM}, namespace="gpu-operator"))]
+EPP = pod("epp", port("metrics", 9090), labels={"inferencepool": "x"})
+PICKER = [*pods.serving(EPP | {"status": READY})]
 KEY = [*pods.serving(pod("llm-0", {"image": "llama.cpp"}) | {"status": READY})]
 
 
@@ -88,6 +90,7 @@ KEY = [*pods.serving(pod("llm-0", {"image": "llama.cpp"}) | {"status": READY})]
             [],
             "scrapes fail: llama.cpp needs --metrics and no --api-key. /t",
         ),
+        (PICKER, {"a/epp": False}, [], "a token: set `prometheus.embedded.tokenNamespaces`"),
         # Scraped without the labels of the pod, which another finding says.
         (SERVERS, {}, ["vllm"], ""),
         (EXPORTERS, {}, [], "presets scrape gpu-dcgm --trusted-namespaces=kube-system` prints"),

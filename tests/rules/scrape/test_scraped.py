@@ -408,7 +408,7 @@ def test_a_pod_is_one_target_with_the_labels_of_its_pod(tmp_path: Path) -> None:
 
 
 def test_no_page_decides_about_the_pods_of_others_or_gets_their_token(tmp_path: Path) -> None:
-    """What is trusted in a trusted namespace is not in another, whatever its pod claims to be."""
+    """What is trusted in one namespace is not in another, whatever its pod claims to be."""
     forged = (
         'DCGM_FI_DEV_GPU_UTIL{UUID="x",Hostname="node-2",namespace="team-a",pod="llm-0"} 9\n'
         'vllm:num_requests_running{model_name="m",namespace="team-a",pod="llm-0",job="j"} 9\n'
@@ -423,12 +423,13 @@ def test_no_page_decides_about_the_pods_of_others_or_gets_their_token(tmp_path: 
         container("mallory", "epp", ip="10.0.0.4", **picker),
         container("mallory", "vllm", ip="10.0.0.5", image=VLLM),
         container("mallory", "annotated", ip="10.0.0.6", annotations=annotations),
+        container("gpu-operator", "epp", ip="10.0.0.7", **picker),
     ]
-    ports = (9400, 9090, 9400, 9090, 8000, 9400)
+    ports = (9400, 9090, 9400, 9090, 8000, 9400, 9090)
     pages = {f"10.0.0.{n}:{port}/metrics": forged for n, port in enumerate(ports, 1)}
-    trusted = ("gpu-operator", "pools")
     chosen = {
-        f"{minimal}": jobs.of_presets(trusted=trusted, minimal=minimal) for minimal in (False, True)
+        f"{minimal}": jobs.of_presets(trusted=["gpu-operator"], tokens=["pools"], minimal=minimal)
+        for minimal in (False, True)
     }
 
     with scraping(tmp_path, chosen, pods, pages) as (server, tokens):
@@ -441,6 +442,7 @@ def test_no_page_decides_about_the_pods_of_others_or_gets_their_token(tmp_path: 
         ("token", "10.0.0.2:9090"),
         ("servers", "10.0.0.4:9090"),
         ("servers", "10.0.0.5:8000"),
+        ("servers", "10.0.0.7:9090"),
     }
     assert {page for page, token in tokens.items() if token} == {"10.0.0.2:9090/metrics"}
     assert set(tokens.values()) == {"", TOKEN}
@@ -454,9 +456,10 @@ def test_no_page_decides_about_the_pods_of_others_or_gets_their_token(tmp_path: 
             assert (labels["node"], labels["exporter_pod"]) == ("node-1", "dcgm")
         else:
             assert name == "vllm:num_requests_running"
-            assert labels["namespace"] == ("pools" if instance == "10.0.0.2:9090" else "mallory")
+            of_gateway = {"10.0.0.2:9090": "pools", "10.0.0.7:9090": "gpu-operator"}
+            assert labels["namespace"] == of_gateway.get(instance, "mallory")
             assert labels["job"] in {"gateway-inference-pool", "inference-vllm"}
-    assert len({instance for _, instance in of}) == 4
+    assert len({instance for _, instance in of}) == 5
 
 
 def test_a_gateway_has_the_name_of_its_service(tmp_path: Path) -> None:

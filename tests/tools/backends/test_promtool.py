@@ -30,8 +30,8 @@ COMMANDS = {
     "all": "",
     "minimal": "--minimal",
     "without-trust": "--trusted-namespaces=",
-    "trusted": "--trusted-namespaces=gpu-operator,pools",
-    "trusted-minimal": "--trusted-namespaces=gpu-operator,pools --minimal",
+    "trusted": "--trusted-namespaces=gpu-operator,pools --token-namespaces=pools",
+    "trusted-minimal": "--trusted-namespaces=a,b --token-namespaces=b,c --minimal",
     "limits": "--limit=scrape-body=1024 --limit=scrape-samples=10",
     **{name: name for name in SCRAPED},
     **{f"{name}-minimal": f"{name} --minimal" for name in SCRAPED},
@@ -41,7 +41,6 @@ WRONG: Mapping[str, tuple[str, str]] = {
     "an unknown key": ("sample_limit:", "samples_limit:"),
     "a pattern": ("regex: .+\n", "regex: (\n"),
     "a limit without its unit": ("body_size_limit: 4MB", "body_size_limit: 4MX"),
-    "no token": (f"{ACCOUNT}/token", f"{ACCOUNT}/tokens"),
 }
 """What is wrong -> a text of the component's configuration, and the one in its place."""
 
@@ -88,7 +87,11 @@ def test_promtool_accepts_the_configurations_of_the_chart(tmp_path: Path) -> Non
     """Helm renders them, with one trusted namespace and with several."""
     values: Mapping[str, Mapping[str, object]] = {
         "defaults": {},
-        "values": {"scrapeInterval": "30s", "trustedNamespaces": ["a", "b"]},
+        "values": {
+            "scrapeInterval": "30s",
+            "trustedNamespaces": ["a", "b"],
+            "tokenNamespaces": ["c", "d"],
+        },
         "none": {"scrapeInterval": "1s", "trustedNamespaces": []},
     }
     configurations = {

@@ -8,10 +8,12 @@ import pytest
 
 FOLDER = Path(__file__).with_name("scrape")
 COMMANDS = {
-    "prometheus.yaml": "gpu-dcgm gateway-inference-pool --trusted-namespaces=gpu-operator,pools",
+    "prometheus.yaml": "gpu-dcgm gateway-inference-pool --token-namespaces=pools",
     "minimal.yaml": "inference-vllm --minimal",
     "podmonitor.yaml": "gpu-hami gateway-vllm-router --format=podmonitor --limit=scrape-body=1024",
-    "scrapeconfig.yaml": "gateway-inference-pool --format=scrapeconfig --minimal",
+    "scrapeconfig.yaml": (
+        "gateway-inference-pool --format=scrapeconfig --minimal --token-namespaces=pools"
+    ),
 }
 """File -> the arguments that print it."""
 
