@@ -27,6 +27,11 @@ https://github.com/sgl-project/rbg/blob/main/api/workloads/constants/label.go"""
 
 
 def all_pods(selector: Selector) -> Selector:
-    """Return the selector of all pods of the groups; `selector` itself without such labels."""
+    """Return the selector of all pods of the groups; `selector` itself if it has no such label.
+
+    A selector that has no other label is returned unchanged: without requirements, it would select
+    all pods of the namespace.
+    """
     kept = tuple(each for each in selector.requirements if each.key not in _LEADERS)
-    return selector if len(kept) == len(selector.requirements) else Selector(requirements=kept)
+    same = not kept or len(kept) == len(selector.requirements)
+    return selector if same else Selector(requirements=kept)
