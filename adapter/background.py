@@ -10,7 +10,7 @@ import logging
 import random
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
 from typing import Any, Generic, NoReturn, Self, TypeVar
 
 T = TypeVar("T")
@@ -223,6 +223,15 @@ class Condition:
             return False
         self.problem, self.began = problem, self._clock()
         return True
+
+
+@contextlib.contextmanager
+def guarded(subject: str, problem: str) -> Iterator[None]:
+    """Log any exception of the block: a defect that one object meets ends nothing for others."""
+    try:
+        yield
+    except Exception:
+        log.exception("%s: %s", subject, problem)
 
 
 def utc(seconds: float) -> str:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, NoReturn
 
 from adapter import bounds, errors
-from adapter.background import Condition, gather_or_cancel
+from adapter.background import Condition, gather_or_cancel, guarded
 from adapter.clients import collection
 from adapter.clients.kubernetes import Kube
 from adapter.clients.value_index import Item, ValueIndex
@@ -92,7 +92,10 @@ class Scales:
         self._failing = Condition()
 
     def want(self, targets: Mapping[ScaleTarget, bool]) -> None:
-        """Poll these scales from now on, and no others; soon those with True, without values."""
+        """Poll these scales from now on, and no others.
+
+        True marks a target without values: its scale is read again soon.
+        """
         if len(targets) > bounds.SCALES:
             claims = {
                 Claim(
@@ -134,21 +137,23 @@ class Scales:
 
     async def _read(self, target: ScaleTarget) -> None:
         """Read one scale. After a failure, the last selector is kept."""
-        scale = self._scales[target]
+        if (scale := self._scales.get(target)) is None:
+            return  # no longer wanted
         scale.read = self._clock()
         scale.due = scale.read + _INTERVAL
-        try:
-            text = await self._selector(target)
-            changed = text != scale.text
-            selector = self._parsed(text) if changed else None
-        except (errors.BackendError, SelectorError) as error:
-            if target in self._scales:  # else it is no longer wanted
-                self._failed[target] = str(error)
-            return
-        self._failed.pop(target, None)
-        if changed and target in self._scales:
-            scale.text = text
-            self._put(target, selector)
+        with guarded("/".join(map(str, target)), "its scale cannot be read"):
+            try:
+                text = await self._selector(target)
+                changed = text != scale.text
+                selector = self._parsed(text) if changed else None
+            except (errors.BackendError, SelectorError) as error:
+                if target in self._scales:
+                    self._failed[target] = str(error)
+                return
+            self._failed.pop(target, None)
+            if changed and target in self._scales:
+                scale.text = text
+                self._put(target, selector)
 
     async def _selector(self, target: ScaleTarget) -> str:
         """Return the selector in a scale; empty without one. Raises BackendError."""

@@ -53,7 +53,8 @@ class Bed:
         self._end = self.now + seconds
         self._ended.clear()
         running = asyncio.create_task(self.scales.run())
-        await self._ended.wait()
+        async with asyncio.timeout(20):
+            await self._ended.wait()
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
 
@@ -137,6 +138,44 @@ async def test_after_a_failure_the_last_selector_counts(
     assert bed.selected == kept
     warned = caplog.text.count("scales of leaderworkersets.leaderworkerset.x-k8s.io cannot be read")
     assert warned == bool(kept)
+
+
+async def test_a_scale_that_is_dropped_before_its_read_begins_ends_nothing() -> None:
+    bed = Bed()
+    other = LLM._replace(name="other")
+    bed.scales.want({LLM: False, other: False})
+
+    async def drop_llm(seconds: float) -> None:
+        await bed._sleep(seconds)
+        asyncio.get_running_loop().call_soon(bed.scales.want, {other: False})
+
+    bed.scales._sleep = drop_llm
+    await bed.run(1)
+
+    assert bed.reads == {PATH.replace("llm", "other"): 1}
+
+
+async def test_a_defect_in_one_read_ends_no_other(caplog: pytest.LogCaptureFixture) -> None:
+    bed = Bed()
+    bed.scales.want({LLM: False})
+    bed.answer = ZeroDivisionError()
+    await bed.run(1)
+    bed.answer = {"status": {"selector": "app=new"}}
+
+    await bed.run(60)
+
+    assert "default/llm: its scale cannot be read" in caplog.text
+    assert bed.selected == "app=new"
+
+
+async def test_a_selector_of_leader_labels_alone_selects_no_other_pods() -> None:
+    bed = Bed()
+    bed.answer = {"status": {"selector": "leaderworkerset.sigs.k8s.io/worker-index=0"}}
+    bed.scales.want({LLM: False})
+
+    await bed.run(1)
+
+    assert str(bed.scales.pods(SETS, "default")["llm"]) == bed.selected != ""
 
 
 async def test_many_scales_are_read_at_the_stated_rate_and_shared_by_namespaces() -> None:
