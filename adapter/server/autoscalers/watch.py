@@ -8,7 +8,6 @@ send its requests to another replica.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import functools
 import heapq
 import logging
@@ -28,7 +27,7 @@ from typing import NoReturn, TypeVar
 from urllib.parse import urlencode
 
 from adapter import errors, telemetry
-from adapter.background import Condition, FairQueue, gather_or_cancel, has_share
+from adapter.background import Condition, FairQueue, gather_or_cancel, guarded, has_share
 from adapter.clients import collection
 from adapter.clients.value_index import ValueIndex
 from adapter.clients.watch_cache import WatchCaches
@@ -45,7 +44,7 @@ from rules import limits
 from rules.causes import missing
 from rules.causes.reasons import summarize
 from rules.errors import UnknownResourceError
-from rules.findings import Finding, passes
+from rules.findings import Finding, degraded, passes
 from rules.hpa.autoscaler import MetricSpec
 from rules.kinds import GroupResource, Kinds
 from rules.selectors.selectors import Selector
@@ -105,6 +104,8 @@ class _Known:
     """The requests for an HPA, and what they follow from."""
 
     hpa: WatchedHpa
+    metrics: frozenset[str]
+    """Types and names."""
     resource: GroupResource | None
     """Of the target; None if its kind was not discovered."""
     selector: Selector | None
@@ -157,6 +158,8 @@ class Autoscalers:
         """What is being requested here."""
         self._requested_in: Counter[str] = Counter()
         """Number of these requests, by namespace."""
+        self._is_listed = True
+        """Whether the HPAs were known at the last check; before the first, they are expected."""
         self._left_out = Condition()
         self._numbers: Mapping[str, int] = {}
         """Number of metrics that are not watched, by the reason."""
@@ -183,6 +186,7 @@ class Autoscalers:
             while True:
                 await self._sleep(INTERVAL)
                 index = self._index()
+                self._is_listed = index is not None
                 if index is None:
                     self._forget()
                     continue
@@ -194,13 +198,13 @@ class Autoscalers:
     async def _write_events(self) -> NoReturn:
         while True:
             change = await self._changes.get()
-            with _logged(change.hpa, "the Event cannot be written"):
+            with guarded(_name(change.hpa), "the Event cannot be written"):
                 await self._events.write(change)
 
     async def _check_all(self, index: SharedIndex[WatchedHpa], requests: asyncio.TaskGroup) -> None:
         kinds, known = self._kinds(), dict[str, _Known]()
         async for hpa in _sliced([*index.values()], lambda each: max(1, len(each.metrics))):
-            with _logged(hpa, "cannot be watched"):
+            with guarded(_name(hpa), "cannot be watched"):
                 known[hpa.uid] = self._know(hpa, kinds)
         self._known = known
         self._note_left_out(index)
@@ -216,13 +220,13 @@ class Autoscalers:
         for hpa, each in watched:
             self._by_key.setdefault(each.key, []).append((hpa, each))
         needed = [(hpa, each) for hpa, each in watched if hpa.needs(each.spec)]
-        # Without pods, their metrics have no value: the first answer with pods is to be noted, and
-        # the last one without is to be forgotten.
+        # The first call forgets the outcomes of metrics that need no value now, because their HPA
+        # has no pods. The second also wants their next outcomes: the first one with pods counts.
         self._outcomes.want({each.key for _, each in needed})
         self._outcomes.want(self._by_key, self._note)
-        now, shown = self._clock(), []
+        now = self._clock()
         proposed: dict[tuple[str, str, str], int] = {}
-        states: dict[tuple[str, str], _State] = {}
+        found: dict[tuple[str, str], tuple[WatchedHpa, Outcome]] = {}
         scales = {each: False for hpa in known.values() for each in hpa.scale_targets}
         async for hpa, each in _sliced(needed):
             outcome = self._outcomes.of(each.key)
@@ -230,15 +234,27 @@ class Autoscalers:
             if outcome is None:
                 continue
             outcome = _judged(each, outcome)
-            title = hpa.namespace, hpa.name, each.metric
-            shown.append((*title, "" if outcome.resolved else _reason(outcome)))
-            states[hpa.uid, each.metric] = self._state(hpa, each.metric, outcome)
+            # Metrics that differ only in their selectors or targets count as one: it has no value
+            # if any of them has none, and proposes the most replicas of all.
+            _, last = found.get((hpa.uid, each.metric), (hpa, outcome))
+            found[hpa.uid, each.metric] = hpa, outcome if last.resolved else last
             if (replicas := self._proposed(hpa, each)) is not None:
-                # The highest of metrics that differ in their selectors or targets.
+                title = hpa.namespace, hpa.name, each.metric
                 proposed[title] = max(replicas, proposed.get(title, replicas))
             if not outcome.resolved:
                 scales.update(dict.fromkeys(known[hpa.uid].scale_targets, True))
         self._scales.want(scales)
+        # What an Event calls unresolvable stays so at checks without an outcome, as without pods.
+        states = {
+            (uid, metric): _State(resolved=False, since=each.since, reported=False)
+            for (uid, metric), each in self._states.items()
+            if each.reported is False and uid in known and metric in known[uid].metrics
+        }
+        shown = []
+        async for (uid, metric), (hpa, outcome) in _sliced([*found.items()]):
+            reason = "" if outcome.resolved else _reason(outcome)
+            shown.append((hpa.namespace, hpa.name, metric, reason))
+            states[uid, metric] = self._state(hpa, metric, outcome)
         self._states = states
         for key in self._seen.keys() - {(hpa.uid, each.key) for hpa, each in watched}:
             del self._seen[key]
@@ -248,14 +264,14 @@ class Autoscalers:
         """Note what the controller sees beside the answer to a request."""
         for hpa, each in self._by_key.get(key, ()):
             self._seen.pop((hpa.uid, key), None)
-            with _logged(hpa, "what its controller sees cannot be noted"):
+            with guarded(_name(hpa), "what its controller sees cannot be noted"):
                 seen = self._proposals.note(hpa, each.spec, outcome, self._kinds())
                 self._seen[hpa.uid, key] = seen
 
     def _proposed(self, hpa: WatchedHpa, request: _Request) -> int | None:
         """Return the replicas that a metric proposes; None if that is not known."""
         if (seen := self._seen.get((hpa.uid, request.key))) is not None:
-            with _logged(hpa, f"{request.metric}: no proposal"):
+            with guarded(_name(hpa), f"{request.metric}: no proposal"):
                 return proposals.replicas(hpa, request.spec, seen)
         return None
 
@@ -309,6 +325,8 @@ class Autoscalers:
 
     def check(self) -> Finding:
         """Return how many metrics are not watched, for /readyz, without a name of an HPA."""
+        if not self._is_listed:
+            return degraded("HPAs cannot be watched, so none is checked; the log has the reason")
         if not self._numbers:
             return passes("no metric is left out")
         reasons = ", ".join(sorted(self._numbers))
@@ -324,8 +342,8 @@ class Autoscalers:
         return self._hpas.index(kind) if kind.version == _VERSION else None
 
     def _forget(self) -> None:
-        self._states.clear()
-        self._by_key, self._seen = {}, {}
+        self._known, self._by_key = {}, {}
+        self._states, self._seen = {}, {}
         self._outcomes.want(())
         self._scales.want({})
         self._meter.show((), {})
@@ -346,6 +364,7 @@ class Autoscalers:
         unlisted = of_pods if resource and not is_listed else 0
         return _Known(
             hpa=hpa,
+            metrics=frozenset(map(_title, hpa.metrics)),
             resource=resource,
             selector=selector,
             kinds=kinds,
@@ -362,8 +381,7 @@ class Autoscalers:
         if request is None:
             return None
         info = request_info.parse(request.path, urlencode(request.params))
-        title = f"{metric.type} metric {metric.name}"
-        return _Request(title, metric, info, key_of(info), self._clock())
+        return _Request(_title(metric), metric, info, key_of(info), self._clock())
 
     def _selector(self, resource: GroupResource, hpa: WatchedHpa, kinds: Kinds) -> Selector | None:
         """Return the selector of the pods of the target; None until it is known."""
@@ -389,14 +407,10 @@ class Autoscalers:
             requests.create_task(self._request_once(each.key, each.info))
 
     async def _request_once(self, key: Key, info: RequestInfo) -> None:
-        try:
+        with guarded(info.path, "cannot be answered"):
             await self._request(info)
-        except Exception:
-            # As for a request: a defect that one of them meets ends nothing else.
-            log.exception("%s: cannot be answered", info.path)
-        finally:
-            self._requested.discard(key)
-            self._requested_in -= Counter((info.namespace,))  # keeps no zeros
+        self._requested.discard(key)
+        self._requested_in -= Counter((info.namespace,))  # keeps no zeros
 
     def _state(self, hpa: WatchedHpa, metric: str, outcome: Outcome) -> _State:
         """Return the state of a metric; once a change has lasted, an Event is to be written."""
@@ -416,13 +430,12 @@ class Autoscalers:
         return state
 
 
-@contextlib.contextmanager
-def _logged(hpa: WatchedHpa, problem: str) -> Iterator[None]:
-    """Log whatever the block raises: a defect that one HPA meets ends nothing for others."""
-    try:
-        yield
-    except Exception as error:  # noqa: BLE001
-        log.warning("%s/%s: %s: %r", hpa.namespace, hpa.name, problem, error)
+def _name(hpa: WatchedHpa) -> str:
+    return f"{hpa.namespace}/{hpa.name}"
+
+
+def _title(metric: MetricSpec) -> str:
+    return f"{metric.type} metric {metric.name}"
 
 
 async def _sliced(every: Sequence[T], weight: Callable[[T], int] = lambda _: 1) -> AsyncIterator[T]:

@@ -24,7 +24,7 @@ from adapter.server.cluster.object_index import Object, ObjectIndex
 from adapter.server.cluster.scales import Scales, ScaleTarget
 from adapter.server.cluster.shared_index import SharedIndex
 from rules.causes.reasons import Reason
-from rules.findings import Finding
+from rules.findings import Finding, State
 from rules.kinds import GroupResource, Kinds
 from rules.metrics_apis import EXTERNAL
 from rules.query.aggregate import ExternalValue, Value
@@ -154,6 +154,8 @@ class Bed:
         self.slow: str | None = None
         """Namespace whose requests are never answered."""
         self.error: errors.ApiError | None = None
+        self.lost = ""
+        """Part of the label selectors of metrics that have no value."""
         self.answered = True
         self.value = value(2000)
         self.selected = self.with_value = ("a", "b")
@@ -190,8 +192,9 @@ class Bed:
 
         workloads = WorkloadIndex()
         workloads.put(Workload("default", "web", selectors.parse("app=web"), self.status))
+        hpas = Cache(self.index)
         autoscalers = Autoscalers(
-            hpas=Cache(self.index),
+            hpas=hpas,
             workloads=Cache(workloads),
             scales=self.scales,
             kinds=lambda: self.kinds,
@@ -207,7 +210,8 @@ class Bed:
             clock=lambda: self.now,
             sleep=sleep,
         )
-        self.check = autoscalers.check
+        self.unwatch = lambda: setattr(hpas, "found", None)
+        self.check, self.requests = autoscalers.check, autoscalers.requests
         running = asyncio.create_task(autoscalers.run())
         try:
             async with asyncio.timeout(20):
@@ -250,8 +254,8 @@ class Bed:
         self._note(request_info.parse(PATH, QUERY))
 
     def _note(self, info: request_info.RequestInfo) -> None:
-        if self.error:
-            self.outcomes.note(info, None, causes=self.error.causes)
+        if self.error or (self.lost and self.lost in info.label_selector):
+            self.outcomes.note(info, None, causes=LOST.causes)
         elif info.group == EXTERNAL.name:
             value = ExternalValue(labels={}, value=self.value)
             self.outcomes.note(info, answer((value,)))
@@ -264,10 +268,10 @@ class Cache:
     """Stands for watch caches of one kind."""
 
     def __init__(self, index: Any) -> None:
-        self._index = index
+        self.found = index
 
     def index(self, kind: object) -> Any:
-        return self._index
+        return self.found
 
 
 async def test_a_lasting_change_is_told_once_and_a_short_one_never() -> None:
@@ -355,6 +359,48 @@ def test_a_request_is_known_however_its_selector_is_written(written: str, same: 
     )
 
     assert (sent == other) == same
+
+
+async def test_a_change_is_told_also_after_a_time_without_replicas() -> None:
+    bed = Bed()
+
+    def change(now: float) -> None:
+        bed.error = LOST if now < 40 else None
+        bed.put(without_pods() if 40 <= now < 60 else hpa())
+
+    await bed.run(100, change)
+
+    assert [resolved for _, resolved, _ in bed.told.changes] == [False, True]
+
+
+@pytest.mark.parametrize("lost", ["queue=a", "queue=b"])
+async def test_metrics_of_one_name_are_one_that_has_a_value_if_each_has(lost: str) -> None:
+    bed = Bed()
+    bed.answered = False
+    metrics = [external("depth"), external("depth")]
+    for each, name in zip(metrics, "ab", strict=True):
+        each["external"]["metric"]["selector"] = {"matchLabels": {"queue": name}}
+    bed.put(hpa(*metrics))
+    bed.lost = lost
+
+    await bed.run(60)
+
+    assert bed.gauge == [("NoRule", 0.0)]
+    assert [resolved for _, resolved, _ in bed.told.changes] == [False]
+
+
+async def test_hpas_that_cannot_be_watched_any_more_have_no_requests() -> None:
+    bed = Bed()
+
+    def change(now: float) -> None:
+        if now == 20:
+            assert len([*bed.requests()]) == 1
+            bed.unwatch()
+
+    await bed.run(30, change)
+
+    assert [*bed.requests()] == []
+    assert bed.check().state is State.WARNING
 
 
 async def test_a_metric_that_was_lost_before_a_restart_is_told_to_be_back() -> None:
