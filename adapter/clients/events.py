@@ -9,6 +9,7 @@ import contextlib
 import datetime as dt
 import logging
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from adapter import errors
@@ -21,16 +22,52 @@ log = logging.getLogger(__name__)
 COMPONENT = "gpu-metrics-adapter"
 _MAX_MESSAGE = 1000
 """Characters; the API server accepts 1024."""
-_EXISTS, _FORBIDDEN, _GONE = 409, 403, 404
+_EXISTS, _FORBIDDEN, _GONE, _INVALID = 409, 403, 404, 422
 
 
-class EventWriter:
+@dataclass(slots=True)
+class Writing:
+    """What became of a write."""
+
+    failed: bool = False
+    """Whether the same write may succeed later: the API server did not refuse it."""
+
+
+class Failures:
+    """Logs why writes fail. `problem` says what is not written, `rights` what they need."""
+
+    def __init__(self, problem: str, rights: str) -> None:
+        self._problem = problem
+        self._rights = rights
+        self._condition = Condition()
+
+    @contextlib.contextmanager
+    def reporting(self) -> Iterator[Writing]:
+        """Log a BackendError of the block once, until another block succeeds."""
+        writing = Writing()
+        try:
+            yield writing
+        except errors.BackendError as error:
+            status = error.status if isinstance(error, errors.Refused) else None
+            writing.failed = status not in {_EXISTS, _FORBIDDEN, _GONE, _INVALID}
+            # 409: another replica was faster. 404: the namespace or the object is gone.
+            if status in {_EXISTS, _GONE}:
+                return
+            cure = f"; grant {self._rights}" if status == _FORBIDDEN else ""
+            if self._condition.becomes(type(error).__name__):
+                log.warning("%s%s: %s", self._problem, cure, error)
+        else:
+            self._condition.becomes("")
+
+
+class EventWriter(Failures):
     """Writes Events about `subject`."""
 
     def __init__(self, kube: Kube, subject: str) -> None:
+        super().__init__(
+            f"Events of {subject} cannot be written", "get, list, create and update of events"
+        )
         self._kube = kube
-        self._subject = subject
-        self._condition = Condition()
 
     async def read(self, namespace: str, name: str) -> Mapping[str, Any] | None:
         """Return an Event; None if there is none. Raises BackendError."""
@@ -73,22 +110,6 @@ class EventWriter:
         }
         metadata = present["metadata"]
         await self._kube.put(_path(metadata["namespace"], metadata["name"]), again)
-
-    @contextlib.contextmanager
-    def reporting(self) -> Iterator[None]:
-        """Log a BackendError of the block once, until another block succeeds."""
-        try:
-            yield
-        except errors.BackendError as error:
-            status = error.status if isinstance(error, errors.Refused) else None
-            # 409: another replica was faster. 404: the namespace or the Event is gone.
-            if status in {_EXISTS, _GONE}:
-                return
-            cure = "; grant get, list, create and update of events" if status == _FORBIDDEN else ""
-            if self._condition.becomes(type(error).__name__):
-                log.warning("Events of %s cannot be written%s: %s", self._subject, cure, error)
-        else:
-            self._condition.becomes("")
 
     def _now(self) -> str:
         return dt.datetime.now(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -8,12 +8,12 @@ from typing import Any
 
 from adapter.server.series.generation import Generation
 from adapter.server.teams.config_maps import WatchedConfigMap
+from adapter.server.teams.rules import ConfigMapState
 from rules import teams
 from rules.quoting import counted, listed, shorten_middle
 from rules.ruleset import CompiledRule
 from rules.teams import TeamMetric
 
-IN_USE, REFUSED, UNREAD = "InUse", "Refused", "NotReadYet"
 _KIND, _API_VERSION = "TeamRules", "team-rules.gpu-metrics-adapter/v1"
 _MAX_METRICS, _MAX_LISTED = 1000, 200
 """Names of metrics that a document has of one ConfigMap, and ConfigMaps of a namespace."""
@@ -27,7 +27,7 @@ class ConfigMapReport:
     """What became of one ConfigMap."""
 
     watched: WatchedConfigMap
-    state: str
+    state: ConfigMapState
     rules: int
     metrics: Sequence[str]
     """The served ones, with their resources."""
@@ -38,9 +38,9 @@ class ConfigMapReport:
     @property
     def status(self) -> str:
         """The same in a line; empty if there is nothing to say yet."""
-        if self.state == REFUSED:
+        if self.state == ConfigMapState.REFUSED:
             return shorten_middle(f"refused: {'; '.join(self.problems)}", _MAX_STATUS)
-        if self.state == UNREAD or not self.rules:
+        if self.state == ConfigMapState.UNREAD or not self.rules:
             return "; ".join(self.problems)
         named = listed(self.metrics) or "none yet"
         in_use = f"{counted(self.rules, 'rule')} in use; metrics: {named}"
@@ -67,9 +67,10 @@ def of(
         found = metrics.get(key, ()) if rules else ()
         problem = refusal or ("" if refusal is None else view.problem)
         problems = [problem] if problem else list(_problems(rules, found, view))
+        state = ConfigMapState.REFUSED if refusal else ConfigMapState.IN_USE
         yield ConfigMapReport(
             watched=watched,
-            state=REFUSED if refusal else UNREAD if refusal is None else IN_USE,
+            state=ConfigMapState.UNREAD if refusal is None else state,
             rules=len(rules),
             metrics=sorted(each.name for each in found if not each.hidden),
             hidden=sorted(each.name for each in found if each.hidden),

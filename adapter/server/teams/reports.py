@@ -6,33 +6,28 @@ Discovery has no namespaces, so it does not list metrics of teams: `document` ha
 from __future__ import annotations
 
 import asyncio
-import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
-from adapter import errors
-from adapter.background import Condition
-from adapter.clients.events import EventWriter
+from adapter.background import guarded
+from adapter.clients.events import EventWriter, Failures
 from adapter.clients.kubernetes import Kube
 from adapter.clients.limits import Allowances
 from adapter.server.series.generation import Generation
 from adapter.server.teams import config_maps, report
 from adapter.server.teams.config_maps import STATUS
 from adapter.server.teams.report import ConfigMapReport
-from adapter.server.teams.rules import TeamRules
+from adapter.server.teams.rules import ConfigMapState, TeamRules
 from rules.findings import Finding
-
-log = logging.getLogger(__name__)
 
 INTERVAL = 5.0
 """Seconds between two comparisons with what was written."""
-REFUSED, WITHOUT_EFFECT = "RulesRefused", "RulesWithoutEffect"
+_RULES_REFUSED, _RULES_WITHOUT_EFFECT = "RulesRefused", "RulesWithoutEffect"
 _BURST, _SECONDS = 20, 60.0
 """Of Events, and of annotations, of one namespace: others do not wait for them. What is not written
 is written later, in the words that are right then."""
 _NUMBER = re.compile(r"\d+")
-_FORBIDDEN, _GONE = 403, 404
 
 
 class Reports:
@@ -46,7 +41,9 @@ class Reports:
         self._kube = kube
         self._annotates = annotate
         self._events = EventWriter(kube, "ConfigMaps")
-        self._condition = Condition()
+        self._annotations = Failures(
+            "ConfigMaps with rules cannot be annotated", "patch of configmaps"
+        )
         self._allowances: Allowances[tuple[str, str]] = Allowances(_BURST, _SECONDS)
         self._seen: tuple[object, int] = None, -1
         """The catalog, and the revision of the rules, of which everything is written."""
@@ -68,18 +65,11 @@ class Reports:
             return
         present, complete = set[str](), True
         for namespace in tuple(self._rules.namespaces):
-            try:
-                reports = await self._of(namespace, generation.of(namespace))
-            except Exception:
-                # As below: what one namespace or one ConfigMap has is not reported, all else is.
-                log.exception("%s: the states of its ConfigMaps cannot be reported", namespace)
-                continue
-            for each in reports:
-                present.add(each.watched.uid)
-                try:
-                    complete &= await self._write(each)
-                except Exception:
-                    log.exception("%s/%s: its state cannot be reported", *each.watched.key)
+            with guarded(namespace, "the states of its ConfigMaps cannot be reported"):
+                for each in await self._of(namespace, generation.of(namespace)):
+                    present.add(each.watched.uid)
+                    with guarded("/".join(each.watched.key), "its state cannot be reported"):
+                        complete &= await self._write(each)
         for known in (self._told, self._written):
             for uid in known.keys() - present:
                 del known[uid]
@@ -112,9 +102,8 @@ class Reports:
 
     async def _write(self, each: ConfigMapReport) -> bool:
         """Write an Event and the annotation, if they are due; return whether nothing is left."""
-        if each.state == report.UNREAD:
+        if each.state == ConfigMapState.UNREAD:
             return True
-        # Only a change of our own: another replica, or another release, may word it otherwise.
         event = await self._tell(each) if each.problems else True
         if not self._annotates:
             return event
@@ -123,27 +112,23 @@ class Reports:
     async def _annotate(self, each: ConfigMapReport) -> bool:
         uid, status = each.watched.uid, each.status
         digest = config_maps.digest(status)
+        # The present annotation counts only the first time: replicas of two releases, which word it
+        # differently, would replace each other's text again and again.
         if not status or self._written.get(uid, each.watched.status) == digest:
             return True
         if not self._allowances.take((STATUS, each.watched.namespace)):
             return False
-        try:
+        with self._annotations.reporting() as writing:
             document = {"metadata": {"annotations": {STATUS: status}}}
             await self._kube.patch(each.watched.path, document)
-        except errors.BackendError as error:
-            code = error.status if isinstance(error, errors.Refused) else None
-            cure = "; grant patch of configmaps" if code == _FORBIDDEN else ""
-            if code != _GONE and self._condition.becomes(type(error).__name__):
-                log.warning("ConfigMaps with rules cannot be annotated%s: %s", cure, error)
-        else:
-            self._condition.becomes("")
-        self._written[uid] = digest
-        return True
+        if not writing.failed:
+            self._written[uid] = digest
+        return not writing.failed
 
     async def _tell(self, each: ConfigMapReport) -> bool:
         """Write an Event, unless it was written before, also by another replica."""
         watched, (namespace, name) = each.watched, each.watched.key
-        reason = REFUSED if each.state == report.REFUSED else WITHOUT_EFFECT
+        reason = _RULES_REFUSED if each.state == ConfigMapState.REFUSED else _RULES_WITHOUT_EFFECT
         # Without numbers: how many series there are changes with each relist.
         worded = _NUMBER.sub("", "; ".join(each.problems))
         digest = config_maps.digest(watched.uid, reason, worded)
@@ -158,10 +143,11 @@ class Reports:
             "name": name,
             "uid": watched.uid,
         }
-        with self._events.reporting():
+        with self._events.reporting() as writing:
             event = f"{name}.{digest.hex()[:16]}"
             await self._events.create(
                 event, about, reason=reason, message=each.status, warning=True
             )
-        self._told[watched.uid] = digest
-        return True
+        if not writing.failed:
+            self._told[watched.uid] = digest
+        return not writing.failed

@@ -7,6 +7,7 @@ others. What is in use follows from the present ConfigMaps alone, so that all re
 from __future__ import annotations
 
 import asyncio
+import enum
 import heapq
 import itertools
 import logging
@@ -33,19 +34,25 @@ from rules.ruleset import RuleSet
 log = logging.getLogger(__name__)
 
 _INTERVAL, _SOON = 1.0, 0.05
-"""Seconds between two comparisons with what the watch has brought; the second before the first
-list. What has been read is also in use after the first at the latest."""
+"""Seconds between two comparisons with what the watch has brought; _SOON until the first list has
+come. If reading takes longer than _INTERVAL, what has been read is put to use in between."""
 _PATIENCE = 10.0
 """Seconds for which the list, or the rules, may be awaited before the adapter is ready."""
 _SECONDS_FOR_CHANGE = 5.0
 """One namespace may have all its ConfigMaps read at once, and one more in this time: each change
 takes up to half a second of a core, and then all rules are merged and listed again."""
-IN_USE, REFUSED, UNREAD = "in_use", "refused", "unread"
-"""States of ConfigMaps."""
 _MAX_PROBLEM = 1000
 """Characters that are kept of why a ConfigMap is refused."""
 _EXAMPLES = 3
 """Namespaces that the log names."""
+
+
+class ConfigMapState(enum.StrEnum):
+    """State of a ConfigMap, as in the document of a namespace."""
+
+    IN_USE = "InUse"
+    REFUSED = "Refused"
+    UNREAD = "NotReadYet"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,7 +181,7 @@ class TeamRules:
         # Only now: what is read is noted as awaited.
         self._unread -= read
         if self._meter is not None:
-            self._meter.show(self._counts())
+            self._meter.show({each.name.lower(): n for each, n in self._counts().items()})
         self._note_settled()
         return unfinished
 
@@ -226,10 +233,15 @@ class TeamRules:
             raise RuntimeError("the rules of teams are not loaded yet")
         if self._plan is None:
             return degraded("the ConfigMaps with rules of teams cannot be listed")
+        if self._index() is None:
+            return degraded(
+                "the ConfigMaps with rules of teams are not watched now; the last known ones count"
+            )
         counts, total = self._counts(), sum(self._plan.counts.values())
         namespaces = len(self._plan.counts)
-        text = f"{total} ConfigMaps of {namespaces} namespaces, {counts[REFUSED]} refused"
-        return passes(f"{text}, {counts[UNREAD]} not read yet" if counts[UNREAD] else text)
+        refused, unread = counts[ConfigMapState.REFUSED], counts[ConfigMapState.UNREAD]
+        text = f"{total} ConfigMaps of {namespaces} namespaces, {refused} refused"
+        return passes(f"{text}, {unread} not read yet" if unread else text)
 
     def _note_beyond(self, beyond: Counter[str]) -> None:
         """Say in the log which namespaces have more ConfigMaps than are kept, if that changes."""
@@ -261,7 +273,7 @@ class TeamRules:
             return None
         return outcome.problem or self._using.refused.get(each.key, "")
 
-    def _counts(self) -> Mapping[str, int]:
+    def _counts(self) -> Mapping[ConfigMapState, int]:
         """Return how many ConfigMaps are in each state."""
         assert self._plan is not None
         total = sum(self._plan.counts.values())
@@ -269,7 +281,11 @@ class TeamRules:
         refused += self._plan.beyond + sum(1 for each in self._outcomes.values() if each.problem)
         unread = self._unread.total()
         # While some are being read, these are counted twice.
-        return {IN_USE: max(total - refused - unread, 0), REFUSED: refused, UNREAD: unread}
+        return {
+            ConfigMapState.IN_USE: max(total - refused - unread, 0),
+            ConfigMapState.REFUSED: refused,
+            ConfigMapState.UNREAD: unread,
+        }
 
     def _planned(self, present: Sequence[WatchedConfigMap], beyond: Counter[str]) -> _Plan:
         """Return which of the present ConfigMaps are to be read. Blocks.

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from adapter import errors
 from adapter.server.series import generation
 from adapter.server.teams import report
 from adapter.server.teams.reports import Reports
@@ -24,13 +25,22 @@ class Kube:
     def __init__(self) -> None:
         self.events: list[dict[str, Any]] = []
         self.annotated: list[tuple[str, str]] = []
+        self.error: Exception | None = None
+        self.attempts = 0
 
     async def post(self, path: str, document: dict[str, Any]) -> None:
+        self._attempt()
         self.events.append(document)
 
     async def patch(self, path: str, document: dict[str, Any]) -> None:
+        self._attempt()
         (status,) = document["metadata"]["annotations"].values()
         self.annotated.append((path.removeprefix("/api/v1/namespaces/"), status))
+
+    def _attempt(self) -> None:
+        self.attempts += 1
+        if self.error is not None:
+            raise self.error
 
     @property
     def told(self) -> list[tuple[str, str]]:
@@ -108,6 +118,31 @@ async def test_problems_are_told_once_and_nothing_is_annotated() -> None:
     assert not served.kube.annotated
     first, second = (each["metadata"]["name"] for each in served.kube.events)
     assert first != second
+
+
+@pytest.mark.parametrize(
+    ("error", "again"),
+    [
+        (errors.Unreachable("down"), True),
+        (errors.Broken("500", status=500), True),
+        (errors.Refused("token", status=401), True),
+        *((errors.Refused("no", status=status), False) for status in (403, 404, 409, 422)),
+    ],
+    ids=str,
+)
+async def test_what_the_api_server_did_not_refuse_is_written_later(
+    error: errors.BackendError, again: bool
+) -> None:
+    served = Served(annotate=True)
+    served.replica.put(document("rules: ["))
+    served.kube.error = error
+    await served.look()
+    assert served.kube.attempts == 2
+    served.kube.error = None
+
+    await served.look()
+
+    assert len(served.kube.events) == len(served.kube.annotated) == again
 
 
 async def test_a_restarted_replica_tells_the_same_event() -> None:

@@ -183,6 +183,8 @@ async def test_a_namespace_is_pending_until_its_rules_are_in_use() -> None:
     replica.rules.adopted(replica.rules.in_use.version)
     assert replica.rules.pending("a") is None
     assert replica.rules.check().fact == "1 ConfigMaps of 1 namespaces, 0 refused"
+    replica.index = None
+    assert replica.rules.check().state is findings.State.WARNING
 
 
 async def test_a_namespace_is_pending_while_others_are_read() -> None:
