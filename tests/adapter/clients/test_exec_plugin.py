@@ -46,14 +46,14 @@ path.with_suffix(".part").rename(path)
     "last", ["time.sleep(600)", "raise SystemExit(0)"], ids=["it", "only its child"]
 )
 async def test_a_command_that_hangs_is_killed_with_its_children(tmp_path, monkeypatch, last):
-    monkeypatch.setattr(exec_plugin, "_TIMEOUT", 1.0)
+    monkeypatch.setattr(exec_plugin, "_TIMEOUT", 3.0)  # a busy machine starts Python in 1 s
     pids = tmp_path / "pids"
     began = time.monotonic()
 
-    with pytest.raises(errors.Unreachable, match="did not end within 1 s: it was killed, with its"):
+    with pytest.raises(errors.Unreachable, match="did not end within 3 s: it was killed, with its"):
         await exec_plugin.run(config(HANGING.replace("{last}", last), str(pids)))
 
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 8
     for process in map(int, pids.read_text().split()):
         await until(lambda process=process: has_ended(process))
 

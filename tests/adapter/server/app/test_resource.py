@@ -30,7 +30,9 @@ NEW = ("ml/new", "web/new")
 """Pods without series."""
 STEP = 15.0
 SPAN = 600.0
-"""Seconds between two samples, and from the first to the last."""
+"""Seconds between two samples, and from the first to the start of the tests."""
+AHEAD = 300.0
+"""Seconds of samples in the future: a rate changes 16 s after the last sample."""
 RESTARTED = 90.0
 """Seconds for which the series of a restarted exporter and of restarted containers exist."""
 
@@ -60,10 +62,10 @@ EXPECTED = {
 
 @pytest.fixture(scope="module")
 def scraped(empty_prometheus: Prometheus) -> Prometheus:
-    """Prometheus with samples of both exporters for ten minutes."""
+    """Prometheus with samples of both exporters, from ten minutes ago on."""
     series = list(_series())
     started = time.time() - SPAN
-    for step in range(int(SPAN / STEP) + 1):
+    for step in range(int((SPAN + AHEAD) / STEP) + 1):
         seconds = step * STEP
         restarted = seconds >= SPAN - RESTARTED
         run = {"run": "2" if restarted else "1"}
