@@ -266,10 +266,10 @@ class _Checks:
             self._came.append(came)
             self._rises.append(rise)
         self._came, self._rises = self._came[-most:], self._rises[-most:]
-        known = [each for each in self._rises if each >= 0]
+        known = [*filter((0.0).__le__, self._rises)]
         expected, self.error = sum(known), None
         if len(known) >= _CHECKED * most and expected:
-            came = sum(each for each in self._came if math.isfinite(each))
+            came = sum(filter(math.isfinite, self._came))
             self.error = min(max(1 - came / expected, 0.0), 1.0)
 
 

@@ -97,7 +97,7 @@ def test_metrics_that_are_not_of_the_target_have_no_forecast():
 def test_a_metric_of_the_target_is_the_load_or_that_of_each_pod(pods, total):
     metric = documents.object_metric(described="serving", type="Value", value="1")
     hpa = documents.hpa(metric)
-    of_pods = history(10, lambda time: pods * shifts(time))
+    of_pods = history(6, lambda time: pods * shifts(time))
     own = [
         replace(each, ready=pods, readings=(replace(each.readings[0], milli=milli // pods),))
         for each in of_pods
