@@ -240,7 +240,7 @@ class Evaluation:
 
         The same tuple is returned for equal requests as long as one evaluation answers them.
         """
-        key = plan.step, plan.selector, plan.namespace
+        key = plan.step, plan.selector, plan.namespace if plan.namespaced else ""
         counts = self._metrics.of_rule(plan.step.rule.config.where.path)
         if (rows := self._rows.cached(key)) is not None:
             counts.shared.inc()

@@ -124,6 +124,26 @@ async def test_few_long_samples_fill_the_memory_for_results_as_many_short_ones_d
     assert of_external.queries == of_pods.queries == queries
 
 
+@pytest.mark.parametrize(("namespaced", "queries"), [("true", 3), ("false", 1)])
+async def test_namespaces_share_an_external_query_that_does_not_select_by_them(
+    evaluate, namespaced, queries
+):
+    client = Long(100)
+    evaluation = evaluate(client, freshness=1000.0)
+    text = f"""
+externalRules:
+- seriesQuery: queue
+  resources:
+    namespaced: {namespaced}
+    overrides: {{namespace: {{resource: namespace}}}}
+  metricsQuery: <<.Series>>{{<<.LabelMatchers>>}}
+"""
+    for namespace in ("a", "b", "c"):
+        await evaluation.rows(world.external_plan(text, "queue", namespace=namespace))
+
+    assert client.queries == queries
+
+
 async def test_external_query_must_return_a_vector_or_a_scalar(evaluation):
     with pytest.raises(errors.NotInstantError, match="needs an instant vector or a scalar"):
         await evaluation.rows(external_plan("<<.Series>>{<<.LabelMatchers>>}[5m]"))
