@@ -88,6 +88,8 @@ class ClusterObjects:
         self.discovered = False
         """Whether a discovery has succeeded."""
         self._started_at: float | None = None
+        self._failure: errors.BackendError | None = None
+        """Of the last discovery, also if it was cancelled."""
         self._discovering = asyncio.Lock()
         self._large_lists = asyncio.Semaphore(_MAX_LARGE_LISTS)
         self._large_namespaces: weakref.WeakValueDictionary[str, asyncio.Lock] = (
@@ -217,7 +219,10 @@ class ClusterObjects:
         return await self._workloads.of(await self._kind(resource), namespace)
 
     async def refresh(self) -> Kinds:
-        """Return the kinds, discovered anew unless that was done within the last 30 s."""
+        """Return the kinds, discovered anew unless that was done within the last 30 s.
+
+        Raises the BackendError of the last discovery if that failed.
+        """
         try:
             async with asyncio.timeout(_REFRESH_TIMEOUT), self._discovering:
                 if (
@@ -225,6 +230,8 @@ class ClusterObjects:
                     or self._monotonic() - self._started_at >= _MIN_REFRESH_INTERVAL
                 ):
                     await self._discover()
+                elif self._failure is not None:
+                    raise self._failure.without_frames()
         except TimeoutError as error:
             raise errors.TimedOut(f"no discovery within {_REFRESH_TIMEOUT:g} s") from error
         return self.kinds
@@ -250,7 +257,13 @@ class ClusterObjects:
 
     async def _discover(self) -> None:
         self._started_at = self._monotonic()
-        kinds = Kinds.of(await self._api.groups(), self._scales.resources)
+        self._failure = errors.TimedOut("the last discovery did not end")
+        try:
+            kinds = Kinds.of(await self._api.groups(), self._scales.resources)
+        except errors.BackendError as error:
+            self._failure = error.without_frames()
+            raise
+        self._failure = None
         # A new snapshot makes others rebuild what they derived from the old one.
         if kinds != self.kinds:
             self.kinds = kinds

@@ -229,13 +229,17 @@ async def test_concurrent_requests_for_unknown_kinds_share_a_discovery(objects, 
     assert len(cluster.requests_to("/api")) - len(cluster.requests_to("/apis/example.com")) == 2
 
 
-async def test_failed_discovery_of_an_unknown_kind_raises(objects, cluster):
-    cluster.fail("/apis", status=503, message="starting")
+async def test_failed_discovery_of_an_unknown_kind_raises_for_30_seconds(objects, cluster, time):
+    cluster.resources.append(widget())
+    cluster.fail("/apis", status=503, message="starting", times=1)
 
-    with pytest.raises(errors.Broken, match="starting"):
-        await objects.names(WIDGETS, namespace="team-a", selector=ALL)
+    for _ in range(2):
+        with pytest.raises(errors.Broken, match="starting"):
+            await objects.names(WIDGETS, namespace="team-a", selector=ALL)
 
     assert not objects.discovered
+    time.now += 30.0
+    assert await objects.names(WIDGETS, namespace="team-a", selector=ALL) == ()
 
 
 async def test_discovery_is_repeated_and_replaces_a_changed_snapshot(objects, cluster, time):
@@ -267,6 +271,8 @@ async def test_a_request_does_not_wait_for_an_api_server_that_hangs(objects, clu
     cluster.fail("/api", delay=30.0)
 
     with pytest.raises(errors.TimedOut, match="no discovery within"):
+        await objects.refresh()
+    with pytest.raises(errors.TimedOut, match="did not end"):
         await objects.refresh()
 
 
