@@ -19,6 +19,7 @@ from adapter.cache import SingleFlight, SingleFlightCache
 from adapter.clients import own_rights, quirks, reachability
 from adapter.server.causes.evidence import Probes
 from adapter.server.causes.log import CauseLog
+from adapter.server.evaluation.shared_query import until
 from rules.causes import missing, suggestions
 from rules.causes.candidates import Inventory
 from rules.causes.reasons import Reason
@@ -46,8 +47,8 @@ class CauseCollector:
     """Finds, caches and logs the causes of missing metrics; `run` logs their ends.
 
     `labels` returns the labels of one series of a rule, and may raise BackendError or RulesError;
-    it is called at most once a minute for each series. `probes` finds causes by further queries,
-    and collects the evidence for an explanation.
+    it is called at most once a minute for each series, or every 5 s while it fails. `probes` finds
+    causes by further queries, and collects the evidence for an explanation.
     `clock` is monotonic, in seconds.
     """
 
@@ -103,7 +104,15 @@ class CauseCollector:
 
     async def labels(self, rule: CompiledRule, series: str) -> frozenset[str]:
         """Return the present labels of a series, a minute old at most; empty if unknown."""
-        return await self._labels.get((rule, series), lambda: self._find_labels(rule, series))
+        key = rule, series
+        if (known := self._labels.cached(key)) is not None:
+            return known
+        try:
+            return await self._labels.find(
+                key, lambda: self._find_labels(rule, series), error_ttl=_CAUSES_TTL
+            )
+        except errors.BackendError:
+            return frozenset()
 
     def log_causes(
         self, subject: str, causes: Sequence[Finding], error: errors.BackendError | None = None
@@ -186,12 +195,15 @@ class CauseCollector:
         ) or (cause,)
 
     async def _find_labels(self, rule: CompiledRule, series: str) -> frozenset[str]:
+        """Return the labels, none for a selector that cannot be narrowed. Raises BackendError."""
         try:
-            async with asyncio.timeout(_TIMEOUT):
+            async with until(asyncio.get_running_loop().time() + _TIMEOUT):
                 return await self._query_labels(rule, series)
-        except (errors.BackendError, RulesError, TimeoutError) as error:
+        except (errors.BackendError, RulesError) as error:
             log.info("cannot query the labels of series %s: %r", series, error)
-            return frozenset()
+            if isinstance(error, RulesError):
+                return frozenset()
+            raise
 
 
 def query_cause(

@@ -20,6 +20,7 @@ from adapter.cache import SingleFlightCache
 from adapter.clients import reachability
 from adapter.clients.limits import TokenBucket
 from adapter.clients.prometheus_result import QueryResult
+from adapter.server.evaluation.shared_query import until
 from rules import promql
 from rules.causes import ended, evidence, missing, questions, samples
 from rules.causes.ended import Results
@@ -35,6 +36,7 @@ from rules.ruleset import CompiledRule
 log = logging.getLogger(__name__)
 
 _TTL = 30.0
+"""Seconds for which causes are remembered, and the failure of a detection."""
 _EXPORTERS_TTL = 300.0
 """A detection takes two or three dozen queries."""
 _TIMEOUT = 2.0
@@ -246,7 +248,12 @@ class Probes:
         self, rule: CompiledRule, presets: frozenset[str]
     ) -> tuple[Finding, ...]:
         if rule.config.source == DEFAULT and rule.pinned_series in generations.SERIES:
-            exporters = await self._exporters.get(None, self._detect)
+            exporters = self._exporters.cached(None)
+            if exporters is None:
+                try:
+                    exporters = await self._exporters.find(None, self._detect, error_ttl=_TTL)
+                except errors.BackendError:
+                    return ()
             return tuple(
                 missing.other_exporter(rule, each.generation, each.presets)
                 for each in exporters
@@ -257,13 +264,13 @@ class Probes:
         return ()
 
     async def _detect(self) -> _Exporters:
+        """Return the exporters. Logs and raises BackendError."""
         try:
-            async with asyncio.timeout(_TIMEOUT):
-                report = await self._detection()
-        except (errors.BackendError, TimeoutError) as error:
+            async with until(_in(_TIMEOUT)):
+                return (await self._detection()).exporters
+        except errors.BackendError as error:
             log.info("the exporters cannot be detected: %r", error)
-            return ()
-        return report.exporters
+            raise
 
 
 def _in(seconds: float) -> float:

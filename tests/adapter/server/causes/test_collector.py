@@ -128,6 +128,17 @@ async def test_a_cause_is_given_even_if_labels_cannot_be_queried(metrics, relist
     assert "found ns." in found.sentence
 
 
+async def test_a_failed_query_for_labels_is_repeated_after_five_seconds(metrics, relist, clock):
+    rule, relist.failure = relist.ruleset.rules[0], errors.Unreachable("down")
+    for _ in range(2):
+        assert await metrics.labels(rule, "gpu_util") == frozenset()
+    assert len(relist.queried) == 1
+
+    clock.now += 5.0
+    relist.failure = None
+    assert await metrics.labels(rule, "gpu_util") == {"ns", "k8s_pod"}
+
+
 @pytest.fixture
 def computed(monkeypatch):
     """The arguments of each computation of causes."""

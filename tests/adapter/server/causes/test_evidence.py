@@ -13,6 +13,7 @@ from adapter.server.causes import evidence
 from adapter.server.causes.evidence import Probes
 from rules.causes import questions
 from rules.causes.reasons import Reason
+from rules.exporters import detect
 from rules.ruleset import Team
 from tests import virtual_time, world
 
@@ -155,6 +156,28 @@ async def test_diagnoses_are_limited_in_rate_and_the_last_ones_stay_in_use(backe
     assert again == first[:1]
     assert last == [*first[19:20], ()]
     assert len(backend.queries) - sent <= 15  # one token was left
+
+
+def test_a_detection_that_hangs_is_repeated_after_thirty_seconds(backend):
+    hangs = True
+
+    async def detection():
+        await asyncio.sleep(60.0 * hangs)
+        live = {"DCGM_FI_DEV_GPU_UTIL": frozenset({"namespace", "pod"})}
+        return detect.analyze(detect.Observations(live=live, indexed=live, anything=True))
+
+    async def first_reasons():
+        nonlocal hangs
+        (rule,) = world.load(RULES.replace("gpu_util", "DCGM_FI_DEV_GPU_UTIL")).rules
+        clock = asyncio.get_running_loop().time
+        found = Probes(lambda _: backend.query, detection, clock=clock)
+        before = await found.of_rule(rule)
+        await asyncio.sleep(30.0)
+        hangs = False
+        after = await found.of_rule(rule)
+        return before[0].reason, after[0].reason
+
+    assert virtual_time.run(first_reasons()) == (Reason.NO_SERIES, Reason.OTHER_EXPORTER)
 
 
 @pytest.mark.slow
