@@ -214,12 +214,7 @@ class Evaluation:
         except (errors.BackendError, PlanError) as error:
             self.usage_status.failed(plan)
             return error
-        usages = self._usages(plan, snapshot)
-        if isinstance(usages, errors.Partial):
-            self.usage_status.failed(plan)
-        else:
-            self.usage_status.succeeded(plan, snapshot)
-        return usages
+        return self._usages(plan, snapshot)
 
     def _usages(self, plan: Plan, snapshot: Snapshot) -> Usages:
         """Return the usage by object name, and keep it with the samples.
@@ -227,11 +222,16 @@ class Evaluation:
         A partial one is a failure: without some of its containers, a pod uses less.
         """
         requested = plan.namespace, plan.names
-        usages: UsageByName | None = snapshot.answers.get(requested)
-        if usages is None:
-            usages = resource.usage(plan, snapshot.of(plan.namespace))
+        known: UsageByName | None = snapshot.answers.get(requested)
+        usages = resource.usage(plan, snapshot.of(plan.namespace)) if known is None else known
+        loss = self._loss(Evaluated(values=usages, partial=snapshot.partial), plan.steps)
+        if known is None:
             snapshot.answers.set(requested, usages, size=1 + len(plan.names))
-        return self._loss(Evaluated(values=usages, partial=snapshot.partial), plan.steps) or usages
+            if loss is None:
+                self.usage_status.succeeded(plan, snapshot)
+            else:
+                self.usage_status.failed(plan)
+        return loss or usages
 
     async def rows(
         self, plan: ExternalPlan, *, deadline: float | None = None

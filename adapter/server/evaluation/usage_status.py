@@ -15,6 +15,8 @@ from rules.ruleset import CompiledRule
 
 _EMPTY_FOR = 60.0
 """Seconds without usage of any object after which a query counts as broken: new pods have none."""
+_KEPT_FOR = 300.0
+"""Seconds after its last request after which the state of a query is not known any more."""
 
 
 class UsageStatus:
@@ -22,7 +24,8 @@ class UsageStatus:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._conditions: dict[CompiledRule, Condition] = {}
+        self._conditions: dict[CompiledRule, tuple[Condition, float]] = {}
+        """With the time of the last request."""
 
     def retain(self, rules: Container[CompiledRule]) -> None:
         """Forget all other queries."""
@@ -39,16 +42,23 @@ class UsageStatus:
 
     def _note(self, plan: Plan, problem: str) -> None:
         rule = plan.steps[0].rule
-        self._conditions.setdefault(rule, Condition(self._clock)).becomes(problem)
+        condition, _ = self._present().get(rule) or (Condition(self._clock), 0.0)
+        condition.becomes(problem)
+        self._conditions[rule] = condition, self._clock()
+
+    def _present(self) -> dict[CompiledRule, tuple[Condition, float]]:
+        """Return the conditions of the queries that were requested in the last minutes."""
+        oldest = self._clock() - _KEPT_FOR
+        return {rule: each for rule, each in self._conditions.items() if each[1] >= oldest}
 
     def check(self) -> Finding:
         """Return for /readyz what is known. The text does not quote Prometheus."""
-        now = self._clock()
+        now, present = self._clock(), self._present()
         broken = [
             f"{rule.config.where.path}: {each.problem} since {utc(each.began)}"
-            for rule, each in self._conditions.items()
+            for rule, (each, _) in present.items()
             if each.problem == "fails" or (each.problem and now - each.began >= _EMPTY_FOR)
         ]
         if broken:
             return degraded(f"{'; '.join(sorted(broken))}; see the log")
-        return passes("no query fails" if self._conditions else "not requested yet")
+        return passes("no query fails" if present else "not requested lately")

@@ -9,13 +9,14 @@ import pytest
 
 from adapter import errors
 from adapter.clients.prometheus import Prometheus
+from adapter.clients.prometheus_result import QueryResult, Reduce
 from adapter.server.evaluation.evaluation import Evaluation
 from rules.errors import PlanError
 from rules.findings import State
 from rules.kinds import PODS
 from rules.query import resource
 from rules.query.plan import Plan
-from tests.adapter.server.evaluation.support import Counting
+from tests.adapter.server.evaluation.support import Counting, vector
 from tests.rules.query.test_resource import QUERY, queries
 from tools.real import prometheus as real
 
@@ -124,7 +125,7 @@ async def test_the_status_names_queries_that_fail_or_find_no_usage_for_a_minute(
     now = 0.0
     evaluation = evaluate(counting, clock=lambda: now)
     status = evaluation.usage_status
-    assert status.check().fact == "not requested yet"
+    assert status.check().fact == "not requested lately"
 
     await evaluation.usages(plans(["n0"]))
     assert status.check().fact == "no query fails"
@@ -146,3 +147,33 @@ async def test_the_status_names_queries_that_fail_or_find_no_usage_for_a_minute(
 
     await evaluation.usages(plans(["n0"]))
     assert status.check().fact == "no query fails"
+
+
+class Empty:
+    """Prometheus without series, that counts the queries."""
+
+    queries = 0
+
+    async def query(self, promql: str, reduce: Reduce | None = None) -> QueryResult:
+        self.queries += 1
+        return vector([], reduce)
+
+
+async def test_the_status_is_forgotten_five_minutes_after_the_last_request(
+    evaluate: Callable[..., Evaluation],
+) -> None:
+    now = 0.0
+    evaluation = evaluate(client := Empty(), freshness=100.0, clock=lambda: now)
+    for name in "abc":  # now, one query covers all of them
+        await evaluation.usages(plans(["n0"], names=(name,)))
+    now = 200.0
+    sent = client.queries
+    await evaluation.usages(plans(["n0"], names=("a", "b")))
+    assert client.queries == sent
+
+    now = 500.0
+    assert "no usage since 1970-01-01T00:00:00+00:00" in evaluation.usage_status.check().fact
+    now = 501.0
+    assert evaluation.usage_status.check().fact == "not requested lately"
+    await evaluation.usages(plans(["n0"], names=("d",)))
+    assert evaluation.usage_status.check().fact == "no query fails"
