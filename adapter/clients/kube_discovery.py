@@ -1,7 +1,7 @@
 """Parser of the discovery documents of a Kubernetes API server. Pure.
 
 It reads aggregated discovery and the older form with one document per group and version. The
-functions raise KeyError, TypeError or AttributeError for malformed documents.
+functions raise one of `MALFORMED` for malformed documents.
 
 https://kubernetes.io/docs/concepts/overview/kubernetes-api/#discovery-api
 """
@@ -13,6 +13,7 @@ from typing import Any
 
 from rules.kinds import ApiGroup, ApiResource
 
+MALFORMED = (AttributeError, IndexError, KeyError, TypeError)
 AGGREGATED = "as=APIGroupDiscoveryList"
 """Part of the Content-Type of aggregated discovery."""
 ACCEPT = ",".join(
@@ -35,7 +36,7 @@ def aggregated_groups(document: Any) -> list[ApiGroup]:
             if version.get("freshness") != "Stale"
         }
         if resources:
-            groups.append(_group(item["metadata"].get("name", ""), resources))
+            groups.append(group(item["metadata"].get("name", ""), resources))
     return groups
 
 
@@ -56,21 +57,18 @@ def legacy_groups(document: Any) -> Iterator[tuple[str, str, Mapping[str, str]]]
         yield name, item["preferredVersion"]["version"], paths
 
 
-def legacy_group(name: str, preferred: str, documents: Mapping[str, Any]) -> ApiGroup:
-    """Build a group from the APIResourceLists of its versions, of which there is at least one."""
-    resources = {
-        version: tuple(
-            _resource(item["name"], item.get("singularName"), item["kind"], item["namespaced"])
-            for item in document["resources"] or ()
-        )
-        for version, document in documents.items()
-    }
-    return _group(name, resources, preferred)
+def legacy_resources(document: Any) -> tuple[ApiResource, ...]:
+    """Parse the APIResourceList of one version."""
+    return tuple(
+        _resource(item["name"], item.get("singularName"), item["kind"], item["namespaced"])
+        for item in document["resources"] or ()
+    )
 
 
-def _group(
+def group(
     name: str, resources: Mapping[str, tuple[ApiResource, ...]], preferred: str = ""
 ) -> ApiGroup:
+    """Build a group from the resources of its versions, of which there is at least one."""
     versions = tuple(resources)
     return ApiGroup(
         name=name,

@@ -306,7 +306,8 @@ class Kube:
         """Return the API groups that the cluster serves, in discovery order, core first.
 
         Aggregated discovery takes two requests. Older API servers need one more per group and
-        version. Like in client-go, versions whose request fails are left out.
+        version. Like in client-go, versions whose request fails are left out; so are those whose
+        document is malformed, because it is that of any extension API server.
         """
         groups: list[ApiGroup] = []
         for root in ("/api", "/apis"):
@@ -318,13 +319,14 @@ class Kube:
                     groups += kube_discovery.aggregated_groups(document)
                     continue
                 for name, preferred, paths in kube_discovery.legacy_groups(document):
-                    documents = {}
+                    resources = {}
                     for version, path in paths.items():
-                        with contextlib.suppress(errors.BackendError):
-                            documents[version] = await self.get(path)
-                    if documents:
-                        groups.append(kube_discovery.legacy_group(name, preferred, documents))
-            except (AttributeError, KeyError, TypeError) as error:
+                        with contextlib.suppress(errors.BackendError, *kube_discovery.MALFORMED):
+                            listed = await self.get(path)
+                            resources[version] = kube_discovery.legacy_resources(listed)
+                    if resources:
+                        groups.append(kube_discovery.group(name, resources, preferred))
+            except kube_discovery.MALFORMED as error:
                 raise errors.Broken(
                     f"GET {root}: the response is not a discovery document: {error!r}"
                 ) from error

@@ -286,14 +286,26 @@ async def test_resource_that_only_carries_subresources_is_left_out(cluster, api)
     assert (await api.groups())[3].resources == {"v1beta2": ()}
 
 
-async def test_failed_version_does_not_hide_the_others(cluster, api):
+@pytest.mark.parametrize(
+    "failure",
+    [{"status": 503}, {"body": b'{"resources":[{"name":"a","kind":"A"}]}'}, {"body": b"[]"}],
+)
+async def test_failed_version_does_not_hide_the_others(cluster, api, failure):
     cluster.aggregated = False
-    cluster.fail("/apis/apps/v1", status=503)
+    cluster.fail("/apis/apps/v1", **failure)
 
     assert [group.name for group in await api.groups()] == ["", "batch"]
 
 
-@pytest.mark.parametrize("body", [b"[]", b"{}", b'{"kind":"APIGroupList","groups":[{}]}'])
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"[]",
+        b"{}",
+        b'{"kind":"APIGroupList","groups":[{}]}',
+        b'{"kind":"APIVersions","versions":[]}',
+    ],
+)
 async def test_malformed_discovery_is_broken(cluster, api, body):
     cluster.fail("/apis", body=body)
 
