@@ -14,7 +14,7 @@ from rules.errors import DurationError, QuantityError
 from rules.quoting import quote
 
 _QUANTITY = re.compile(
-    r"(?P<number>[+-]?(?:\d{1,40}\.?\d{0,40}|\.\d{1,40})(?:e[+-]?\d\d?)?)"
+    r"(?P<number>[+-]?(?:\d{1,40}\.?\d{0,40}|\.\d{1,40})(?:[eE][+-]?\d\d?)?)"
     r"(?P<suffix>m|[kMGTPE]|[KMGTPE]i|)",
     re.ASCII,
 )
@@ -178,7 +178,7 @@ def _overflowed(text: str) -> int:
     """
     match = _QUANTITY.fullmatch(text)
     assert match is not None  # as it was parsed before
-    mantissa, _, exponent = match["number"].partition("e")
+    mantissa, _, exponent = match["number"].lower().partition("e")
     whole, _, fraction = mantissa.partition(".")
     suffix = match["suffix"]
     if suffix.endswith("i"):
