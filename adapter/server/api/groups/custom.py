@@ -266,7 +266,7 @@ async def _pods_of(
     selectors_of = await backend.listed(
         backend.objects.pod_selectors(resource, namespace=target.namespace), resource, target
     )
-    if target.name not in {ALL, *selectors_of}:
+    if target.name != ALL and target.name not in selectors_of:
         of_scale = resource in backend.kinds.scale_targets
         cause_of = missing.unread_scale if of_scale else missing.absent_object
         cause = cause_of(resource, target.name, namespace=target.namespace)
