@@ -59,14 +59,21 @@ class Timed(Generic[T]):
 class Queries:
     """Sends queries to one Prometheus. A query has the timeout of the client.
 
-    `clock` returns Unix seconds.
+    Without `limited`, any number at a time. `clock` returns Unix seconds.
     """
 
-    def __init__(self, client: QueryClient, *, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        client: QueryClient,
+        *,
+        limited: bool = True,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
         self.client = client
         self._clock = clock
-        self._slots = asyncio.Semaphore(_CONCURRENT)
-        self._slots_alone = asyncio.Semaphore(_CONCURRENT - _RESERVED)
+        none = contextlib.nullcontext()
+        self._slots = asyncio.Semaphore(_CONCURRENT) if limited else none
+        self._slots_alone = asyncio.Semaphore(_CONCURRENT - _RESERVED) if limited else none
 
     async def run(
         self, promql: str, reduce: Reduce | None = None, *, merged: bool = False
@@ -96,15 +103,15 @@ class QueriesBySource:
         queries = self._by_source[source]
         if team is None:
             return queries
-        return Queries(queries.client.for_team(team), clock=self._clock)
+        return Queries(queries.client.for_team(team), limited=False, clock=self._clock)
 
     async def vectors(
         self, queries: Sequence[tuple[Queries, str, Reduce | None]], *, merged: bool
     ) -> Timed[list[QueryResult]]:
         """Evaluate queries at the same time; each must return a vector.
 
-        They are given with what gets their samples. They are for a single request unless `merged`.
-        Raises BackendError subclasses: Broken for a scalar, because that has no object.
+        Each comes with the function that receives its samples. They are for a single request unless
+        `merged`. Raises BackendError subclasses: Broken for a scalar, because that has no object.
         """
         answers = await gather_or_cancel(
             those.run(text, reduce, merged=merged) for those, text, reduce in queries

@@ -15,6 +15,7 @@ from adapter.server.evaluation.queries import Queries, QueriesBySource
 from adapter.telemetry import EvaluationMetrics
 from rules.document.sources import DEFAULT
 from rules.query.aggregate import Sample
+from rules.ruleset import Team
 from tests import virtual_time
 from tests.adapter.server.evaluation.support import pods, vector
 
@@ -35,6 +36,9 @@ class Client:
         self.running -= 1
         sample = Sample(labels={"query": f"{self.name} {promql}".strip()}, value=1.0, time=now())
         return vector([sample], reduce)
+
+    def for_team(self, team: Team | None) -> Client:
+        return self
 
 
 class Hanging(Client):
@@ -78,6 +82,16 @@ def test_queries_at_a_time_are_limited_and_some_slots_are_reserved_for_merged_ev
 
     assert virtual_time.run(most(False)) == 12
     assert virtual_time.run(most(True)) == 16
+
+
+def test_queries_of_a_team_are_not_limited_here_because_its_client_limits_them():
+    async def most() -> int:
+        client = Client()
+        own = queries_of(client).of("default", Team(namespace="a", label="ns"))
+        await asyncio.gather(*(own.run("fast") for _ in range(100)))
+        return client.most
+
+    assert virtual_time.run(most()) == 100
 
 
 def test_requests_that_wait_for_a_slot_end_no_later_than_those_that_have_one():
