@@ -213,8 +213,8 @@ class Probes:
     ) -> tuple[Results, str]:
         """Return the results of those queries that succeed until `deadline` (loop time), by key.
 
-        With them, why that of the key `answer` failed, or that its response is partial. Where
-        nothing is scraped on purpose, nothing follows from having no targets.
+        With them, why that of the key `answer` failed, or that its response is partial. A
+        Prometheus that is filled without scraping gets no query for targets.
         """
         query = self._query(rule)
         results: dict[str, Sequence[Sample]] = {}

@@ -33,7 +33,7 @@ class Demoted:
         self._until[rule] = until
 
     def retain(self, rules: Iterable[CompiledRule]) -> None:
-        """Forget all other rules, and where these were."""
+        """Keep only these rules, with their present places in the files."""
         self._until = {rule: self._until[rule] for rule in rules if rule in self._until}
 
     def has(self, rule: CompiledRule, now: float) -> bool:

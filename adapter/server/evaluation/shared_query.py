@@ -36,8 +36,8 @@ ERROR_TTL = 1.0
 _BYTES_OF_SAMPLE = 400
 """Of a response. Samples of GPUs with all labels have as many."""
 _SHORTEST_PATIENCE, _LONGEST_PATIENCE = 0.5, 5.0
-"""Bounds in seconds of the time for which an expired evaluation is still used while the next one is
-slow: the time that it took itself, or half its freshness if that is longer."""
+"""Bounds in seconds of the time for which an expired evaluation is used while the next one runs.
+Between them, it is the duration of the evaluation, or half its freshness if that is longer."""
 _SHORTEST, _LONGEST = 1.0, 5.0
 """Freshness in seconds, if it is automatic."""
 _STRETCH = 50.0

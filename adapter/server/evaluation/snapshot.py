@@ -53,8 +53,8 @@ class Snapshot:
     due: float
     """When the next evaluation should begin."""
     expires: float
-    """When the next evaluation should have ended. It is used for a while longer if that one began
-    when this one was due, and is still in flight."""
+    """When the next evaluation should have ended. While the next evaluation runs, this one is used
+    for a while longer."""
     time: float
     """Unix seconds of the evaluation."""
     size: int

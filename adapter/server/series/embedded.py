@@ -34,8 +34,8 @@ _FAILURES = 3
 _DETECTION = 20.0
 """Seconds between two detections of the presets that it has series of: a dozen cheap queries."""
 _LACKING = 300.0
-"""Seconds for which a preset still reads it when the other Prometheus has more targets: that one
-has targets that are gone for longer."""
+"""Seconds for which a preset still reads it although the other Prometheus has more targets: the
+other one may show a target for longer after its end."""
 _DISCOVERY = 10.0
 """Seconds after its start in which Prometheus discovers all targets: it applies changes every 5 s,
 first those of the API server, then those of the configuration of the scrapes."""

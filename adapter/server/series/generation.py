@@ -35,7 +35,7 @@ class Generation:
     listings: Mapping[int, Listing]
     """By `CompiledRule.index`; a rule is absent until its first successful relist."""
     statuses: Mapping[int, ListingStatus]
-    """Those that belong to `listings`: newer ones would call labels known that no query uses."""
+    """As of `listings`: a newer status may say that labels are known which `catalog` lacks."""
     catalog: Catalog
     series_by_metric: SeriesByMetric
     problem: str = ""

@@ -217,8 +217,8 @@ class SeriesIndex:
     def _probes(self, ambiguous: _Ambiguous) -> tuple[set[_Probe], set[_Probe]]:
         """Return the probes to query, and those to query only if others found live series.
 
-        The second set has bindings that are the only one in use: they stay in use until another
-        is found. Nearly all series match them, so they are the expensive ones.
+        The second set has those of resources of which only one binding is in use, which stays so
+        until another is found. Nearly all series match them, so they are the expensive ones.
         """
         required: set[_Probe] = set()
         optional: set[_Probe] = set()
