@@ -32,8 +32,10 @@ import prometheus_client
 
 from adapter import telemetry
 from adapter.background import watch_stalls
+from adapter.clients.lister import Lister
 from adapter.clients.prometheus import Prometheus
 from adapter.server.series.relist import Relist
+from adapter.server.series.series_index import SeriesIndex
 from rules import ruleset
 from rules.document.sources import DEFAULT
 from rules.kinds import Kinds
@@ -144,6 +146,9 @@ async def _measure(operation: str, url: str, pid: int) -> dict[str, float]:
 
         previous = relist()
         await previous.once()
+        (rule,), lister = compiled.rules, Lister(prometheus, max_age=600)
+        index = SeriesIndex(_SELECTOR, (rule,), lister, clock=time.time, monotonic=time.monotonic)
+        await index.relist(kinds)
 
         async def run_operation() -> None:
             if operation == "series":
@@ -151,7 +156,7 @@ async def _measure(operation: str, url: str, pid: int) -> dict[str, float]:
                 series = await prometheus.series(_SELECTOR, now - 600, now)
                 assert len(series.content) == _NAMES
             elif operation == "refresh":
-                await previous.refresh_live_labels()
+                await index.refresh_live_labels(kinds)
             else:
                 current = previous if operation == "later" else relist()
                 await current.once()

@@ -143,10 +143,6 @@ class Relist:
         """List every rule now; failures are logged and shown by `statuses`."""
         await gather_or_cancel(self._relist(index) for index in self._indexes)
 
-    async def refresh_live_labels(self) -> None:
-        """Query now, for every rule, which of several labels for one resource live series carry."""
-        await gather_or_cancel(self._refresh(index) for index in self._indexes)
-
     async def run(self) -> NoReturn:
         """List every rule periodically until cancelled."""
         timeout = asyncio.get_running_loop().call_later(self._timeout, self.attempted.set)
@@ -282,8 +278,13 @@ class Relist:
         await self._publish(index)
 
     async def _publish(self, index: SeriesIndex) -> None:
-        if index in self._indexes:
-            self._listings = {**self._listings, **index.listings()}
+        """Rebuild the generation, unless it has all of the index: most refreshes change nothing."""
+        listings, present = index.listings(), self.generation.statuses
+        if index in self._indexes and not (
+            listings.items() <= self._listings.items()
+            and index.statuses().items() <= present.items()
+        ):
+            self._listings = {**self._listings, **listings}
             await self._rebuild()
 
     async def _rebuild(self) -> None:

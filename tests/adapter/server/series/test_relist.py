@@ -306,13 +306,12 @@ async def test_rules_of_one_name_each_with_the_same_labels_share_requests(server
 
 async def test_missing_name_is_listed_by_the_next_refresh(server, make):
     server.put('early{namespace="n",pod="p"} 1')
-    relist = make(server.url, rule("early"), rule("late"))
-    await relist.once()
+    relist = make(server.url, rule("early"), rule("late"), refresh_interval=0.1)
 
-    server.put('late{namespace="n",pod="p"} 1')
-    await relist.refresh_live_labels()
-
-    assert "late" in {entry.metric for entry in relist.generation.catalog.entries}
+    async with running(relist.run()):
+        await until(lambda: "early" in metrics(relist))
+        server.put('late{namespace="n",pod="p"} 1')
+        await until(lambda: "late" in metrics(relist))
 
 
 async def test_many_names_are_split_into_several_selectors(make, proxy):
@@ -806,14 +805,15 @@ async def test_fleet_that_switches_labels_is_queried_by_the_live_label(server, m
 async def test_refresh_probes_only_labels_that_could_change_the_choice(server, make, proxy):
     server.put('steady{namespace="n",exported_pod="p"} 1')
     fake = await proxy()
-    relist = make(fake.url, rule("steady", labels=SWITCHING))
-    await relist.once()
-    fake.requests.clear()
+    relist = make(fake.url, rule("steady", labels=SWITCHING), refresh_interval=0.1)
 
-    await relist.refresh_live_labels()
+    async with running(relist.run()):
+        await relist.attempted.wait()
+        listed, fake.requests[:] = relist.generation, []
+        await until(lambda: len(fake.requests) > 1)
 
-    (request,) = fake.requests
-    assert 'exported_pod="",pod!=""' in request.parameters["query"]
+    assert all('exported_pod="",pod!=""' in each.parameters["query"] for each in fake.requests)
+    assert relist.generation is listed  # nothing has changed
 
 
 async def test_last_choice_stays_while_no_series_is_live(server, make):
@@ -859,7 +859,7 @@ async def test_a_rule_is_not_listed_until_the_labels_of_live_series_are_known(se
     assert "guessed" in {entry.metric for entry in relist.generation.catalog.entries}
 
     fake.behave = fakes.through(server.url)
-    await relist.refresh_live_labels()
+    await relist.once()
 
     assert pod_labels(relist, "guessed") == ("pod",)
     assert relist.generation.statuses[0].listed is not None
