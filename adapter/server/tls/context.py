@@ -18,11 +18,12 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
 from adapter import telemetry
+from adapter.background import Condition
 from adapter.files import FileWatcher, read_file
 from adapter.settings.ciphers import TLSOptions
 from adapter.settings.serving import CertKeyPair
 from certs.bundle import UNREADABLE, Bundle, CertificateError, Named, by_name
-from rules.findings import Finding, passes
+from rules.findings import Finding, degraded, passes
 
 _DEFAULTS = TLSOptions()
 _NO_CHECK_TIME = 0x200000
@@ -85,9 +86,12 @@ class ReloadingContext:
         self.context.verify_mode = ssl.CERT_OPTIONAL if der else ssl.CERT_NONE
 
     def check(self) -> Finding:
-        """Return for /readyz how long the certificate is valid. Raises RuntimeError if expired."""
+        """Return for /readyz how long the certificate is valid.
+
+        An expired one leaves the pod ready: no replica has another, and not all clients verify it.
+        """
         if self._clock() >= self.bundle.until:
-            raise RuntimeError(f"the serving certificate expired at {self.bundle.until}")
+            return degraded(f"the serving certificate expired at {self.bundle.until}")
         return passes(f"valid until {self.bundle.until}")
 
     def _build(
@@ -131,7 +135,8 @@ def context(
 ) -> ssl.SSLContext:
     """Build a context that serves `bundle` and accepts the client CAs (concatenated DER).
 
-    Raises CertificateError if OpenSSL refuses the bundle or the CAs.
+    Raises CertificateError if OpenSSL refuses the bundle or the CAs, or the files that it reads
+    cannot be written.
     """
     built = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     built.minimum_version = options.minimum
@@ -150,17 +155,18 @@ def context(
             raise CertificateError(f"OpenSSL cannot read the client CAs: {error}") from error
         built.verify_mode = ssl.CERT_OPTIONAL
     # OpenSSL reads the key only from a file. The directory is private and removed at once.
-    with tempfile.TemporaryDirectory(prefix="certificate-") as directory:
-        chain, key = Path(directory, "tls.crt"), Path(directory, "tls.key")
-        chain.write_bytes(bundle.chain_pem)
-        key.touch(mode=0o600)
-        key.write_bytes(bundle.key_pem)
-        try:
+    try:
+        with tempfile.TemporaryDirectory(prefix="certificate-") as directory:
+            chain, key = Path(directory, "tls.crt"), Path(directory, "tls.key")
+            chain.write_bytes(bundle.chain_pem)
+            key.touch(mode=0o600)
+            key.write_bytes(bundle.key_pem)
             built.load_cert_chain(chain, key)
-        except ssl.SSLError as error:
-            raise CertificateError(
-                f"the certificate of {bundle.subject} cannot be served: {error.reason}"
-            ) from error
+    except OSError as error:
+        reason = error.reason if isinstance(error, ssl.SSLError) else error
+        raise CertificateError(
+            f"the certificate of {bundle.subject} cannot be served: {reason}"
+        ) from error
     return built
 
 
@@ -191,18 +197,22 @@ class CertificateWatcher:
         self._default = default
         self._named = tuple((watch(each), each.domains) for each in named)
         self._sleep = sleep
+        self._condition = Condition()
         self._serve_named()
 
     def poll(self) -> None:
-        """Serve the certificates whose files have changed."""
+        """Serve the certificates whose files have changed, or that could not be served before."""
+        problem, failed = "", bool(self._condition.problem)
         try:
-            if self._default is not None and self._default.poll():
+            if self._default is not None and (self._default.poll() or failed):
                 self._tls.serve(self._default.value)
             changed = [watcher.poll() for watcher, _ in self._named]
-            if any(changed):
+            if any(changed) or failed:
                 self._serve_named()
-        except CertificateError as error:  # refused by OpenSSL
-            log.warning("%s; %s", error, _FALLBACK)
+        except CertificateError as error:  # refused by OpenSSL, or no space for its files
+            problem = str(error)
+        if self._condition.becomes(problem) and problem:
+            log.warning("%s; %s", problem, _FALLBACK)
 
     async def run(self) -> None:
         """Poll the files every second."""

@@ -6,6 +6,7 @@ import dataclasses
 import datetime as dt
 import gc
 import ssl
+import tempfile
 import weakref
 
 import pytest
@@ -19,6 +20,7 @@ from adapter.server.tls import context
 from adapter.settings.ciphers import TLSOptions
 from certs import issue
 from certs.bundle import Bundle, CertificateError, Named
+from rules.findings import degraded
 from tests import chains, der
 from tools.certificates import DAY, Holder
 
@@ -159,6 +161,15 @@ async def test_certificate_that_openssl_refuses_changes_nothing(server):
         server.tls.serve(Bundle(chain=SERVING.chain, key=OTHER.key))
 
     assert (await server.handshake())[0] == SERVING.leaf
+    assert server.tls.bundle is SERVING
+
+
+async def test_files_that_cannot_be_written_change_nothing(server, tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
+
+    with pytest.raises(CertificateError, match=r"cannot be served: .*No such file"):
+        server.tls.serve(OTHER)
+
     assert server.tls.bundle is SERVING
 
 
@@ -326,14 +337,13 @@ def test_without_tls_there_is_no_peer(transport):
     assert read_chain(transport) == ()
 
 
-def test_check_fails_after_the_certificate_has_expired():
+def test_an_expired_certificate_leaves_the_pod_ready():
     now = NOW
     tls = context.ReloadingContext(SERVING, clock=lambda: now)
 
     assert tls.check().fact == f"valid until {SERVING.until}"
     now = SERVING.until
-    with pytest.raises(RuntimeError, match="the serving certificate expired at "):
-        tls.check()
+    assert tls.check() == degraded(f"the serving certificate expired at {SERVING.until}")
 
 
 def test_meter_gets_the_expiry_of_the_certificate():
