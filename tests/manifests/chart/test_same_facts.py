@@ -249,12 +249,25 @@ def test_the_prometheus_in_the_pod_may_scrape_all_pods(programs, tmp_path):
     assert {"to": [{"namespaceSelector": {}}]} in base
 
 
-def test_the_certificates_have_the_same_hosts(programs):
+def test_the_certificates_of_cert_manager_are_equal(programs):
     base = Built(programs.kubectl, MANIFESTS / "overlays" / "cert-manager")
     chart = Rendered({"certManager": {"enabled": True}})
 
-    hosts = [
-        [each["spec"]["dnsNames"] for each in built.of("Certificate") if "dnsNames" in each["spec"]]
-        for built in (base, chart)
-    ]
-    assert hosts[0] == hosts[1]
+    def facts(built):
+        (injected,) = {
+            each["metadata"]["annotations"]["cert-manager.io/inject-ca-from"]
+            for each in built.of("APIService")
+        }
+        namespace, _, name = injected.partition("/")
+        specs = [each["spec"] for each in built.of("Certificate")]
+        same = ("isCA", "dnsNames", "usages", "privateKey")
+        source = built.by_name["Certificate", name]["spec"]
+        return (
+            namespace,
+            sorted(({key: each.get(key) for key in same} for each in specs), key=str),
+            source.get("isCA"),
+        )
+
+    assert facts(chart) == facts(base)
+    # The Secret of the CA has the next CA before that issues the certificate.
+    assert not facts(base)[-1]
