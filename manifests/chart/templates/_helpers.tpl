@@ -91,9 +91,9 @@ http://127.0.0.1:{{ .Values.prometheus.embedded.port }}
 {{- $url := tpl (toString .Values.prometheus.url) . -}}
 {{- $url = printf "%s%s" (contains "://" $url | ternary "" "http://") $url -}}
 {{- with .Values.prometheus.port -}}
-{{- if not (regexMatch "^[a-z]+://[^/]*:[0-9]+(/|$)" $url) }}{{ $url = regexReplaceAll "^([a-z]+://[^/]*)" $url (printf "${1}:%v" .) }}{{ end -}}
+{{- if not (regexMatch "^[a-z]+://[^/?#]*:[0-9]+([/?#]|$)" $url) }}{{ $url = regexReplaceAll "^([a-z]+://[^/?#]*)" $url (printf "${1}:%v" .) }}{{ end -}}
 {{- end -}}
-{{ $url }}{{ .Values.prometheus.path }}
+{{ regexFind "^[^?#]*" $url }}{{ .Values.prometheus.path }}{{ regexFind "[?#].*" $url }}
 {{- end -}}
 {{- end -}}
 

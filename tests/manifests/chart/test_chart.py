@@ -323,6 +323,8 @@ def test_a_release_with_our_name_has_no_other():
         ({"url": "http://prometheus.x:8080"}, "http://prometheus.x:8080"),
         ({"url": "https://[::1]/tenant"}, "https://[::1]:9090/tenant"),
     ],
+        ({"url": "http://p?dedup=true"}, "http://p:9090?dedup=true"),
+        ({"url": "http://p:80?dedup=true", "path": "/api"}, "http://p:80/api?dedup=true"),
 )
 def test_the_url_of_prometheus(values, url):
     assert f"--prometheus-url={url}" in container(template({"prometheus": values}))["args"]
