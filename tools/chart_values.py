@@ -139,6 +139,12 @@ def _options(kind: str) -> list[dict[str, Any]]:
 
 
 def known() -> str:
+def scale_targets() -> str:
+    """Return files/scale_targets.json, the default of a release whose values lack the key."""
+    (key,) = (each for each in documented() if each.name == "scaleTargets")
+    return json.dumps(key.default) + "\n"
+
+
     """Return files/keys.json, by which NOTES.txt recognizes unknown keys."""
     root: dict[str, Any] = {}
     for each in documented():

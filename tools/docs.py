@@ -348,6 +348,7 @@ FILES: Mapping[str, Callable[[], str]] = {
     **embedded.FILES,
     "manifests/chart/values.schema.json": chart_values.schema,
     "manifests/chart/files/keys.json": chart_values.known,
+    "manifests/chart/files/scale_targets.json": chart_values.scale_targets,
     "rules/migration/chart_keys.json": chart_values.for_migrate,
 }
 """File -> its generated text."""

@@ -19,9 +19,14 @@
 {{- default (.Values.serviceAccount.create | ternary (include "adapter.fullname" .) "default") .Values.serviceAccount.name -}}
 {{- end -}}
 
+{{/* As a JSON list. Without the key, those of the flag; an empty list means none. */}}
+{{- define "adapter.scaleTargets" -}}
+{{- kindIs "invalid" .Values.scaleTargets | ternary (.Files.Get "files/scale_targets.json") (toJson .Values.scaleTargets) -}}
+{{- end -}}
+
 {{/* Account whose token the other server of external metrics gets. */}}
 {{- define "adapter.fallbackAccount" -}}
-{{- .Values.externalFallback.serviceAccount | default (printf "%s-external-fallback" (include "adapter.fullname" .)) -}}
+{{- (.Values.externalFallback).serviceAccount | default (printf "%s-external-fallback" (include "adapter.fullname" .)) -}}
 {{- end -}}
 
 {{- define "adapter.selector" -}}
@@ -176,7 +181,7 @@ true
 {{- $custom := (.Values.customMetrics).enabled -}}
 {{- if kindIs "invalid" $custom }}{{ $custom = or .Values.presets $rules.default $rules.custom }}{{ end -}}
 {{- $external := (.Values.externalMetrics).enabled -}}
-{{- if kindIs "invalid" $external }}{{ $external = or $rules.external .Values.externalFallback.service }}{{ end -}}
+{{- if kindIs "invalid" $external }}{{ $external = or $rules.external (.Values.externalFallback).service }}{{ end -}}
 {{- $resource := (.Values.resourceMetrics).enabled -}}
 {{- if kindIs "invalid" $resource }}{{ $resource = $rules.resource }}{{ end -}}
 {{- $enabled := dict "custom.metrics.k8s.io" $custom "external.metrics.k8s.io" $external "metrics.k8s.io" $resource -}}

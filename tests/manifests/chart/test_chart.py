@@ -322,9 +322,9 @@ def test_a_release_with_our_name_has_no_other():
         ({"url": "prometheus.x", "port": None}, "http://prometheus.x"),
         ({"url": "http://prometheus.x:8080"}, "http://prometheus.x:8080"),
         ({"url": "https://[::1]/tenant"}, "https://[::1]:9090/tenant"),
-    ],
         ({"url": "http://p?dedup=true"}, "http://p:9090?dedup=true"),
         ({"url": "http://p:80?dedup=true", "path": "/api"}, "http://p:80/api?dedup=true"),
+    ],
 )
 def test_the_url_of_prometheus(values, url):
     assert f"--prometheus-url={url}" in container(template({"prometheus": values}))["args"]
@@ -548,11 +548,17 @@ def test_the_rules_of_an_existing_configmap_replace_all_others():
 
 def test_the_values_may_lack_what_the_original_lacks():
     """`helm upgrade --reuse-values` takes the defaults of the release, not those of this chart."""
-    added = ("presets", "customMetrics", "externalMetrics", "resourceMetrics", "apiServices")
-    added += ("monitoring", "serviceMonitor", "podMonitor", "prometheusRule", "dashboard")
-    without = dict.fromkeys((*added, "networkPolicy"))
+    keys = {key.path: key.is_new for key in chart_values.documented()}
+    old = {path[:end] for path, is_new in keys.items() if not is_new for end in range(len(path))}
+    without = {}
+    for path in (each for each, is_new in keys.items() if is_new):
+        end = next(end for end in range(1, len(path) + 1) if path[:end] not in old)
+        section = without
+        for name in path[: end - 1]:
+            section = section.setdefault(name, {})
+        section[path[end - 1]] = None
 
-    assert without.keys() < helm.default_values().keys()
+    assert without["teamRules"] is without["prometheus"]["embedded"] is None
     assert template(without) == template()
 
 
