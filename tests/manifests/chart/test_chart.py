@@ -562,6 +562,21 @@ def test_the_values_may_lack_what_the_original_lacks():
     assert template(without) == template()
 
 
+@pytest.mark.parametrize(
+    ("strategy", "host", "update"),
+    [
+        ({}, False, {"maxSurge": 1, "maxUnavailable": 0}),
+        ({}, True, {"maxSurge": 0, "maxUnavailable": 1}),
+        ({"rollingUpdate": {"maxSurge": 0}}, False, {"maxSurge": 0}),
+        ({"type": "Recreate", "rollingUpdate": {"maxSurge": 1}}, True, None),
+    ],
+)
+def test_an_update_needs_no_second_port_on_a_node(strategy, host, update):
+    documents = template({"strategy": strategy, "hostNetwork": {"enabled": host}})
+
+    assert one(documents, "Deployment")["spec"]["strategy"].get("rollingUpdate") == update
+
+
 def test_unknown_keys_are_warnings():
     assert warnings(
         {"loglevel": 6, "prometheus": {"uri": "x"}, "nodeSelector": {"any": "key"}}
