@@ -577,6 +577,27 @@ def test_an_update_needs_no_second_port_on_a_node(strategy, host, update):
     assert one(documents, "Deployment")["spec"]["strategy"].get("rollingUpdate") == update
 
 
+@pytest.mark.parametrize(
+    ("service", "namespaces"), [("keda/server", ["keda"]), ("https://keda.x:443", [])]
+)
+def test_a_network_policy_allows_the_other_server_and_what_values_add(service, namespaces):
+    other = {"to": [{"ipBlock": {"cidr": "192.0.2.9/32"}}]}
+    values = {"networkPolicy": {"enabled": True, "egress": [other]}}
+    fallback = {"externalFallback": {"service": service}}
+
+    *known, last = egress(values | fallback)
+
+    label = "kubernetes.io/metadata.name"
+    assert last == other
+    assert known[len(egress({"networkPolicy": {"enabled": True}})) :] == [
+        {"to": [{"namespaceSelector": {"matchLabels": {label: each}}}]} for each in namespaces
+    ]
+
+
+def egress(values):
+    return one(template(values), "NetworkPolicy")["spec"]["egress"]
+
+
 def test_unknown_keys_are_warnings():
     assert warnings(
         {"loglevel": 6, "prometheus": {"uri": "x"}, "nodeSelector": {"any": "key"}}
