@@ -26,6 +26,7 @@ _OPTIONS: Mapping[str, list[dict[str, Any]]] = {
     "integer": [{"type": "integer", "minimum": 0}, {"type": "string", "pattern": "^[0-9]*$"}],
     "seconds": [{"type": "string", "pattern": "^[1-9][0-9]*s$"}],
     "string": [{"type": "string"}, {"type": "number"}],
+    "name": [{"type": "string", "pattern": "^[^/]*$"}],
     "preset[]": [{"type": "array", "items": {"enum": ["auto", *presets.names()]}}],
 }
 
@@ -138,13 +139,13 @@ def _options(kind: str) -> list[dict[str, Any]]:
     return _OPTIONS.get(kind, [{"type": kind}])
 
 
-def known() -> str:
 def scale_targets() -> str:
     """Return files/scale_targets.json, the default of a release whose values lack the key."""
     (key,) = (each for each in documented() if each.name == "scaleTargets")
     return json.dumps(key.default) + "\n"
 
 
+def known() -> str:
     """Return files/keys.json, by which NOTES.txt recognizes unknown keys."""
     root: dict[str, Any] = {}
     for each in documented():

@@ -263,6 +263,7 @@ def test_values_of_every_type_that_the_original_accepts():
     [
         ({"rules": {"default": "false"}}, "/rules/default': got string, want boolean"),
         ({"replicas": -1}, "/replicas': minimum: got -1, want 0"),
+        ({"externalFallback": {"serviceAccount": "keda/x"}}, "'keda/x' does not match pattern"),
         ({"presets": ["gpu-dcgm", "gpu-x"]}, "/presets/1': value must be one of 'auto', 'accel"),
     ],
 )
