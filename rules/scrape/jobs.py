@@ -192,7 +192,7 @@ def _relabel(
         yield Relabel(sources=(_IMAGE,), regex=regex, target=_KNOWN, replacement="yes")
         yield Relabel(action="keep", sources=(_PAGE, _KNOWN), regex=".+;.*|;yes")
     yield from (_matching(*way) for way in by_image)
-    if kind == "servers" and namespaces:
+    if kind == "servers":  # without namespaces, too: the chart adds them
         for name in dict.fromkeys(each.preset for each in targets if each.scrape.token):
             regex = f"{name};.+;({namespaces})"
             yield Relabel(action="drop", sources=(_PAGE, _NAMESPACE), regex=regex)
