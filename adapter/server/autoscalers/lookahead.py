@@ -12,13 +12,13 @@ import logging
 import math
 import time
 from array import array
-from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NoReturn
 
 from adapter import bounds, errors
-from adapter.background import Condition, gather_or_cancel
+from adapter.background import Condition, guarded
 from adapter.clients import collection
 from adapter.clients.kubernetes import Kube
 from adapter.clients.prometheus import Prometheus
@@ -33,6 +33,7 @@ from rules.document.ahead import Ahead
 from rules.errors import PlanError, UnknownResourceError, UnreadableError
 from rules.findings import Finding, degraded, passes
 from rules.hpa import autoscaler, past_pods, reaction
+from rules.hpa.autoscaler import Pod
 from rules.hpa.replay import STARTUP
 from rules.kinds import PODS, Kinds
 from rules.limits import Claim
@@ -111,28 +112,30 @@ class LookAhead:
         self._clock = clock
         self._sleep = sleep
         self._kept: dict[Key, _Kept] = {}
-        self._started: dict[tuple[str, Selector], tuple[float, float | None]] = {}
-        """When the start of pods was measured, and the result."""
+        self._running: dict[tuple[str, bool], asyncio.Task[None]] = {}
+        """By source, and whether they make first forecasts."""
         self._beyond = Condition()
 
     async def run(self) -> NoReturn:
         """Make forecasts until cancelled."""
-        while True:
-            await self.once()
-            await self._sleep(_LOOK)
+        async with asyncio.TaskGroup() as tasks:
+            while True:
+                await self.once(tasks)
+                await self._sleep(_LOOK)
 
-    async def once(self) -> None:
-        """Make the forecasts that are due, of watched metrics whose rule says `ahead`."""
+    async def once(self, tasks: asyncio.TaskGroup) -> None:
+        """Start tasks that make the forecasts that are due.
+
+        Each source has a task for first forecasts and one for others. While one runs, its successor
+        is not started.
+        """
         wanted = await self._wanted()
         self._forecasts.retain(frozenset(wanted))
         self._kept = {key: self._kept.get(key) or _Kept() for key in wanted}
-        pods = {(each.hpa.namespace, each.pods) for each in wanted.values()}
-        self._started = {key: each for key, each in self._started.items() if key in pods}
-        by_source: dict[str, list[tuple[Key, _Wanted]]] = {}
-        for key in self._due(self._clock()):
-            by_source.setdefault(wanted[key].source, []).append((key, wanted[key]))
-        # One after the other, so that weeks of the past are a small part of what Prometheus does.
-        await gather_or_cancel(self._predict_all(each) for each in by_source.values())
+        for which, due in self._due(wanted, self._clock()).items():
+            running = self._running.get(which)
+            if running is None or running.done():
+                self._running[which] = tasks.create_task(self._predict_all(due))
 
     def check(self) -> Finding:
         """Return which metrics get no forecast, for /readyz, without a name of an HPA."""
@@ -155,14 +158,14 @@ class LookAhead:
     async def _wanted(self) -> dict[Key, _Wanted]:
         """Return the metrics for which forecasts are made, at most FORECASTS."""
         backend = self._backend()
-        if all(rule.config.ahead is None for rule in backend.generation.ruleset.rules):
-            return {}
+        is_used = any(rule.config.ahead is not None for rule in backend.generation.ruleset.rules)
         found: dict[Key, _Wanted] = {}
-        for number, (hpa, pods, info) in enumerate(self._watched(), 1):
+        for number, (hpa, pods, info) in enumerate(self._watched() if is_used else (), 1):
             if number % _SLICE == 0:
                 await asyncio.sleep(0)
-            if (one := await _resolved(hpa, pods, info, backend)) is not None:
-                found.setdefault(question.forecast_key(one.resolved), one)
+            with guarded(f"{hpa.namespace}/{hpa.name}", f"{info.path} cannot be resolved"):
+                if (one := await _resolved(hpa, pods, info, backend)) is not None:
+                    found.setdefault(question.forecast_key(one.resolved), one)
         claims = {Claim(namespace=key[0], name=str(key), created=""): key for key in found}
         most = bounds.FORECASTS
         admitted = limits.admit(claims, own=most, total=most).keys
@@ -175,51 +178,62 @@ class LookAhead:
             log.warning("%s", problem)
         return {key: found[key] for claim, key in claims.items() if claim.key in admitted}
 
-    def _due(self, now: float) -> Iterator[Key]:
-        """Yield the requests whose forecast is due, then some new ones of each namespace.
+    def _due(
+        self, wanted: Mapping[Key, _Wanted], now: float
+    ) -> Mapping[tuple[str, bool], Sequence[tuple[Key, _Wanted, _Kept]]]:
+        """Return the requests whose forecast is due, by source and by whether it is the first one.
 
-        The first totals of new ones take Prometheus seconds, for which the others do not wait.
+        Of first ones, only some of each namespace are returned: Prometheus needs seconds for their
+        totals. The others do not wait for that.
         """
+        found = defaultdict[tuple[str, bool], list[tuple[Key, _Wanted, _Kept]]](list)
         new: Counter[str] = Counter()
-        # The sort is stable: new ones come last.
-        for key, kept in sorted(self._kept.items(), key=lambda each: each[1].made == -math.inf):
-            new[key[0]] += kept.made == -math.inf
-            if now - kept.made >= _INTERVAL and (kept.made > -math.inf or new[key[0]] <= _MAX_NEW):
-                kept.made = now
-                yield key
+        for key, kept in self._kept.items():
+            is_new = kept.made == -math.inf
+            new[key[0]] += is_new
+            if now - kept.made >= _INTERVAL and not (is_new and new[key[0]] > _MAX_NEW):
+                found[wanted[key].source, is_new].append((key, wanted[key], kept))
+        return found
 
-    async def _predict_all(self, wanted: Iterable[tuple[Key, _Wanted]]) -> None:
-        for key, each in wanted:
-            season, horizon = each.ahead.season, await self._horizon(each)
+    async def _predict_all(self, due: Iterable[tuple[Key, _Wanted, _Kept]]) -> None:
+        # One after the other, so that weeks of the past are a small part of what Prometheus does.
+        for key, wanted, kept in due:
+            if self._kept.get(key) is kept:  # else it is no longer wanted
+                began = self._clock()
+                await self._predict_one(key, wanted, kept)
+                kept.made = began
+
+    async def _predict_one(self, key: Key, wanted: _Wanted, kept: _Kept) -> None:
+        """Serve new forecasts for a request, or note why there are none."""
+        season, horizon = wanted.ahead.season, STARTUP
+        problem = "an internal error; report the traceback in the log"
+        with guarded(_title(wanted), "no forecast can be made"):
             try:
-                forecasts = await self._predict(key, each, season, horizon)
+                horizon = await self._horizon(wanted, kept)
+                forecasts = await self._predict(wanted, kept, season, horizon)
+                self._forecasts.predict(key, forecasts, season=season, horizon=horizon)
+                problem = ""
             except (PlanError, UnreadableError) as error:
-                self._forecasts.fail(key, str(error), season=season, horizon=horizon)
+                problem = str(error)
             except BackendError as error:
-                log.info("%s: no totals: %s", _title(each), error)
+                log.info("%s: no totals: %s", _title(wanted), error)
                 problem = (
                     "Prometheus did not return the past of the workload; the log has its error"
                 )
-                self._forecasts.fail(key, problem, season=season, horizon=horizon)
-            except Exception:
-                # A defect that one metric meets ends nothing else.
-                log.exception("%s: no forecast can be made", _title(each))
-                problem = "an internal error; report the traceback in the log"
-                self._forecasts.fail(key, problem, season=season, horizon=horizon)
-            else:
-                self._forecasts.predict(key, forecasts, season=season, horizon=horizon)
-            self._note(key, each)
+        if problem:
+            self._forecasts.fail(key, problem, season=season, horizon=horizon)
+        self._note(key, wanted, kept.condition)
 
-    def _note(self, key: Key, wanted: _Wanted) -> None:
+    def _note(self, key: Key, wanted: _Wanted, condition: Condition) -> None:
         """Log what is wrong with the forecasts for a request, if that has changed."""
-        reason, condition = self._forecasts.reason(key), self._kept[key].condition
+        reason = self._forecasts.reason(key)
         if condition.becomes("" if reason in _EXPECTED else reason):
             sentence = self._forecasts.sentence(key)
             level = logging.WARNING if condition.problem else logging.INFO
             log.log(level, "%s: %s", _title(wanted), sentence)
 
     async def _predict(
-        self, key: Key, wanted: _Wanted, season: float, horizon: float
+        self, wanted: _Wanted, kept: _Kept, season: float, horizon: float
     ) -> tuple[ahead.Forecast, ...]:
         """Return the forecasts of the next minutes.
 
@@ -237,7 +251,6 @@ class LookAhead:
             steps,
             wanted.resolved.metric_selector,
         )
-        kept = self._kept[key]
         if kept.query != query:
             kept.query, kept.totals, kept.forecaster = query, (_Totals(), _Totals()), None
         forecaster = kept.forecaster
@@ -252,19 +265,18 @@ class LookAhead:
         # In a thread: the first check of a week of forecasts takes a fifth of a second.
         return await asyncio.to_thread(_forecasts, forecaster, past, recent, at)
 
-    async def _horizon(self, wanted: _Wanted) -> float:
+    async def _horizon(self, wanted: _Wanted, kept: _Kept) -> float:
         """Return the horizon of the rule, or how long the pods of the workload take to start."""
         if wanted.ahead.horizon is not None:
             return wanted.ahead.horizon
-        key, now = (wanted.hpa.namespace, wanted.pods), self._clock()
-        measured, seconds = self._started.get(key, (-math.inf, None))
-        if now - measured >= _STARTUP_AGE:
+        now = self._clock()
+        if now - kept.started_at >= _STARTUP_AGE:
             try:
-                seconds = await self._startup(wanted) or seconds
+                if seconds := await self._startup(wanted):
+                    kept.start, kept.started_at = seconds, now
             except BackendError as error:
                 log.info("%s: the start of pods is not known: %s", _title(wanted), error)
-            self._started[key] = now, seconds
-        return STARTUP if seconds is None else seconds
+        return kept.start
 
     async def _startup(self, wanted: _Wanted) -> float | None:
         """Return how long present pods took until they were Ready and had a sample, if any are.
@@ -274,7 +286,8 @@ class LookAhead:
         namespace, kind = wanted.hpa.namespace, Kinds.builtin().first(PODS.resource, PODS.group)
         params = {**collection.params(kind, labels=str(wanted.pods)), "limit": str(_MEASURED)}
         document = await self._kube.get(collection.path(kind, namespace), params)
-        pods = list(map(autoscaler.pod, document["items"] or ()))
+        found = (collection.attempt(each, autoscaler.pod) for each in document["items"] or ())
+        pods = [each for each in found if isinstance(each, Pod)]
         if not pods:
             return None
         query = plan.custom(
@@ -284,8 +297,8 @@ class LookAhead:
             selector=wanted.resolved.metric_selector,
         )
         probes = self._backend().of(namespace).collector.probes
-        found = await probes.with_values(query, timeout=_STARTUP_TIMEOUT, reaction=True)
-        return reaction.start(pods, [each.first_samples for each in found]).seconds
+        probed = await probes.with_values(query, timeout=_STARTUP_TIMEOUT, reaction=True)
+        return reaction.start(pods, [each.first_samples for each in probed]).seconds
 
 
 class _Totals:
@@ -324,7 +337,10 @@ class _Kept:
     """What is kept of a request between two forecasts."""
 
     made: float = -math.inf
-    """When the last forecast was begun."""
+    """When the last forecast that has ended was begun."""
+    start: float = STARTUP
+    """Seconds that pods take to start, as last measured at `started_at`."""
+    started_at: float = -math.inf
     query: str = ""
     totals: tuple[_Totals, _Totals] = field(default_factory=lambda: (_Totals(), _Totals()))
     """Results of the query, of one season ago and of now."""
@@ -342,7 +358,11 @@ def _forecasts(
 async def _resolved(
     hpa: WatchedHpa, pods: Selector, info: RequestInfo, backend: Backend
 ) -> _Wanted | None:
-    """Return a metric of an HPA; None if its rule does not look ahead, or of another object."""
+    """Return a metric of an HPA.
+
+    None if its rule does not say `ahead`, or if it is computed from the pods of another workload
+    than the target.
+    """
     backend = backend.of(info.namespace)
     try:
         target = question.target_of(info)
@@ -355,10 +375,6 @@ async def _resolved(
             return None
         resolved = await question.resolve(info, backend)
     except (UnknownResourceError, ApiError):
-        return None
-    except Exception:
-        # A defect that one metric meets ends nothing else.
-        log.exception("%s/%s: %s cannot be resolved", hpa.namespace, hpa.name, info.path)
         return None
     return _Wanted(hpa=hpa, pods=pods, resolved=resolved, ahead=entry.ahead)
 

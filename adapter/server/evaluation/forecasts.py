@@ -112,7 +112,8 @@ class Forecasts:
         if (forecast := outlook.at(self._clock())) is not None:
             return forecast.sentence
         too_old = ", because the last forecast is too old" if outlook.forecasts else ""
-        return f"the present value is served{too_old}: {outlook.problem}"
+        problem = outlook.problem or "the next one is not ready yet"
+        return f"the present value is served{too_old}: {problem}"
 
     def document(self, key: Key) -> dict[str, Any]:
         """Return what is served to a request, and why, for explanations."""

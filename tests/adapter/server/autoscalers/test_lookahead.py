@@ -24,6 +24,7 @@ from adapter.server.autoscalers import watched_hpa
 from adapter.server.autoscalers.lookahead import LookAhead, Watched
 from adapter.server.causes.evidence import Probes
 from adapter.server.evaluation.forecasts import COUNT, Forecasts, Key
+from rules.findings import State
 from rules.hpa import past_pods
 from rules.hpa.autoscaler import Reference
 from rules.kinds import Kinds
@@ -42,7 +43,9 @@ RULE = """
   metricsQuery: 'sum by (<<.GroupBy>>) (<<.Series>>{{<<.LabelMatchers>>}})'
   workloads: sum
 """
-AHEAD = RULE.format(name="load") + "  ahead: {season: 1d, horizon: 5m}\n"
+AHEAD, AHEAD_OF_MORE = (
+    RULE.format(name=name) + "  ahead: {season: 1d, horizon: 5m}\n" for name in ("load", "more")
+)
 PODS = selectors.parse("app=web")
 CREATED = dt.datetime(2026, 11, 27, 6, tzinfo=dt.UTC).timestamp()
 PATH = "/apis/custom.metrics.k8s.io/v1beta1/namespaces/default"
@@ -56,12 +59,16 @@ class Totals:
         self.error: Exception | None = None
         self.since = 0.0
         self.partial = ""
+        self.hangs = ""
+        """Part of the queries that get no response."""
 
     async def query_range(
         self, query: str, start: float, end: float, step: float
     ) -> Listed[tuple[RangeResult, ...]]:
         if self.error is not None:
             raise self.error
+        if self.hangs and self.hangs in query:
+            await asyncio.Event().wait()
         assert (end - start) / step < 11_000, "Prometheus refuses more points"
         self.queries.append((query, start, end))
         times = [start + n * step for n in range(round((end - start) / step) + 1)]
@@ -79,11 +86,13 @@ class Pods:
         self.error: Exception | None = None
         self.requests: list[tuple[str, Mapping[str, str]]] = []
 
+        self.unreadable: list[Any] = []
+
     async def get(self, path: str, params: Mapping[str, str]) -> Any:
         self.requests.append((path, params))
         if self.error is not None:
             raise self.error
-        return {"items": [_pod(seconds) for seconds in self.started]}
+        return {"items": [*self.unreadable, *(_pod(seconds) for seconds in self.started)]}
 
 
 def _pod(seconds: int) -> dict[str, Any]:
@@ -113,7 +122,7 @@ class Bed:
 
     def __init__(self, rules: str = AHEAD, *series: str) -> None:
         self.now = 9 * DAY + 7 * HOUR + 57 * 60.0
-        self.client = Totals()
+        self.client, self.other = Totals(), Totals()
         self.watched = [watched()]
         self.kube = Pods()
         self.forecasts = Forecasts(lambda: self.now)
@@ -130,7 +139,7 @@ class Bed:
         self.made = LookAhead(
             backend=lambda: backend,
             watched=lambda: self.watched,
-            clients={"default": self.client},
+            clients={"default": self.client, "other": self.other},
             kube=self.kube,
             forecasts=self.forecasts,
             clock=lambda: self.now,
@@ -150,9 +159,14 @@ class Bed:
             samples = [Sample({}, CREATED - 60, 0)]
         return QueryResult(kind="vector", samples=tuple(samples))
 
+    async def look(self) -> None:
+        """Make all forecasts that are due."""
+        async with asyncio.TaskGroup() as tasks:
+            await self.made.once(tasks)
+
     async def reason(self) -> str:
         """Look at what is due, and return why the only forecast is served or not."""
-        await self.made.once()
+        await self.look()
         return self.forecasts.reason(self.key)
 
     @property
@@ -298,7 +312,7 @@ async def test_a_defect_that_one_metric_meets_ends_no_other() -> None:
     bed.watched.append(watched(name="api"))
     bed.client.error = ZeroDivisionError()
 
-    await bed.made.once()
+    await bed.look()
 
     assert [*map(bed.forecasts.reason, bed.forecasts.present)] == ["Unread", "Unread"]
 
@@ -315,7 +329,7 @@ async def test_a_metric_that_cannot_be_resolved_takes_no_forecast_of_another(
         raise ZeroDivisionError
 
     monkeypatch.setattr(question, "target_of", fail_once)
-    await bed.made.once()
+    await bed.look()
 
     assert len(bed.forecasts.present) == 1
 
@@ -353,10 +367,42 @@ async def test_the_horizon_reaches_to_the_first_sample_of_pods_that_have_one() -
 async def test_without_a_pod_that_is_ready_the_start_takes_a_minute() -> None:
     bed = Bed(AHEAD.replace(", horizon: 5m", ""))
     bed.kube.started = []
+    await bed.reason()
+    assert bed.horizon == 60.0
+
+    bed.kube.started = [40]
+    bed.now += 60
+    await bed.reason()
+    assert bed.horizon == 40.0
+
+
+async def test_pods_that_cannot_be_read_have_no_part_in_the_horizon() -> None:
+    bed = Bed(AHEAD.replace(", horizon: 5m", ""))
+    bed.kube.unreadable = [{"metadata": {}}, 1]
 
     await bed.reason()
 
-    assert bed.horizon == 60.0
+    assert bed.horizon == 30.0
+
+
+async def test_a_defect_in_the_measured_start_ends_no_other_forecast() -> None:
+    bed = Bed(AHEAD.replace(", horizon: 5m", ""))
+    bed.kube.error = ZeroDivisionError()
+
+    assert await bed.reason() == "Unread"
+    bed.kube.error = None
+    bed.now += 60
+    assert await bed.reason() == "Rising"
+
+
+async def test_metrics_of_one_workload_have_each_their_own_horizon() -> None:
+    rules = (AHEAD + AHEAD_OF_MORE).replace(", horizon: 5m", "")
+    bed = Bed(rules, "load namespace pod", "more namespace pod")
+    bed.watched = [watched(), watched("more")]
+
+    await bed.look()
+
+    assert len(bed.kube.requests) == 2
 
 
 async def test_an_object_metric_of_the_target_is_one_of_its_pods() -> None:
@@ -369,7 +415,7 @@ async def test_an_object_metric_of_the_target_is_one_of_its_pods() -> None:
         bed.watched.append((hpa, PODS, info))
     del bed.watched[0]
 
-    await bed.made.once()
+    await bed.look()
 
     ((_, resource, name, *_),) = bed.forecasts.present
     assert (str(resource), name) == ("deployments.apps", "web")
@@ -379,7 +425,7 @@ async def test_rules_without_the_key_are_not_even_looked_at() -> None:
     bed = Bed(RULE.format(name="load"))
     bed.watched = None
 
-    await bed.made.once()
+    await bed.look()
 
     assert not bed.forecasts.present
     assert bed.made.check().fact == "no HPA has a metric whose rule says `ahead`"
@@ -389,7 +435,7 @@ async def test_metrics_without_the_key_and_unknown_ones_have_no_forecast() -> No
     bed = Bed(AHEAD + RULE.format(name="other"))
     bed.watched = [watched("other"), watched("unknown")]
 
-    await bed.made.once()
+    await bed.look()
 
     assert not bed.forecasts.present
 
@@ -399,25 +445,44 @@ async def test_an_hpa_that_is_gone_has_no_forecast_any_more() -> None:
     await bed.reason()
     bed.watched = []
 
-    await bed.made.once()
+    await bed.look()
 
     assert not bed.forecasts.present
 
 
-async def test_forecasts_that_are_due_come_before_some_new_ones_of_each_namespace() -> None:
+async def test_forecasts_that_are_due_wait_for_no_new_one_and_no_other_source() -> None:
+    other = "  source: other\nsources: {other: {url: 'http://other'}}\n"
+    bed = Bed(AHEAD + AHEAD_OF_MORE + other, "load namespace pod", "more namespace pod")
+    await bed.reason()
+    bed.watched += [watched(name="new"), watched("more")]
+    bed.client.hangs = "new-"
+    bed.other.hangs = "more"
+    bed.client.queries.clear()
+
+    async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
+        for _ in range(3):
+            bed.now += 60
+            await bed.made.once(tasks)
+            await bed.made._running["default", False]
+        for source in ("default", "other"):
+            bed.made._running[source, True].cancel()
+
+    assert len(bed.client.queries) == 2 * 3
+    assert all('"web-[' in query for query, *_ in bed.client.queries)
+
+
+async def test_some_new_forecasts_of_each_namespace_are_made_at_once() -> None:
     bed = Bed()
     await bed.reason()
     bed.watched = [*(watched(name=f"new-{n}") for n in range(5)), *bed.watched]
     bed.client.queries.clear()
     bed.now += 60
 
-    await bed.made.once()
+    await bed.look()
 
-    first, *_ = bed.client.queries
-    assert '"web-[' in first[0]
     assert len(bed.forecasts.present) == 1 + 4
     bed.now += 5
-    await bed.made.once()
+    await bed.look()
     assert len(bed.forecasts.present) == 1 + 5
 
 
@@ -426,10 +491,13 @@ async def test_the_number_of_forecasts_is_limited(monkeypatch: pytest.MonkeyPatc
     bed = Bed()
     bed.watched += [watched(name=name) for name in ("a", "b")]
 
-    await bed.made.once()
+    await bed.look()
 
     assert len(bed.forecasts.present) == 2
     assert bed.made.check().fact.startswith("1 metrics with `ahead` get no forecast, because")
+    bed.made._backend = Bed(RULE.format(name="load")).made._backend
+    await bed.look()
+    assert bed.made.check().state is State.OK
 
 
 async def test_it_looks_every_five_seconds_at_what_is_due() -> None:
@@ -445,6 +513,7 @@ async def test_it_looks_every_five_seconds_at_what_is_due() -> None:
     running = asyncio.create_task(bed.made.run())
     async with asyncio.timeout(20):
         await ended.wait()
+        await bed.made._running["default", True]
     running.cancel()
 
     assert pauses == [5.0, 5.0, 5.0]

@@ -107,6 +107,13 @@ def test_the_last_forecasts_end_after_four_minutes_and_say_why(bed: Bed) -> None
     )
 
 
+def test_forecasts_that_ended_before_the_next_one_is_ready_say_so(bed: Bed) -> None:
+    bed.predict()
+    bed.now += 240
+
+    assert bed.forecasts.sentence(KEY).endswith("too old: the next one is not ready yet")
+
+
 def test_without_any_forecast_the_sentence_has_the_reason(bed: Bed) -> None:
     assert "there is no forecast yet" in bed.forecasts.sentence(KEY)
     bed.forecasts.fail(KEY, "names are not certain", season=86400.0, horizon=240.0)
