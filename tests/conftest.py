@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import sys
@@ -99,21 +100,30 @@ def _turn(item: pytest.Item) -> tuple[int, bool]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[object]:
-    """Trace `real` tests only of the commands, in this process: no fakes run these.
+    """Measure no coverage in slow and real tests, but in those of the commands.
 
-    Elsewhere, the other tests hold the gates of coverage. Only real ones trust the certificates of
-    the machine: they may download programs.
+    Measured tests take up to three times as long, and the others hold the gates; commands have few
+    others. Only real tests trust the certificates of the machine: they may download programs.
     """
-    if item.get_closest_marker("real") is None:
-        with mock.patch.dict(os.environ, _NO_ROOTS):
-            return (yield)
+    is_real = item.get_closest_marker("real") is not None
+    with contextlib.ExitStack() as stack:
+        if not is_real:
+            stack.enter_context(mock.patch.dict(os.environ, _NO_ROOTS))
+        if is_real or item.get_closest_marker("slow"):
+            stack.enter_context(_unmeasured(programs_only=_COMMANDS in item.nodeid))
+        return (yield)
+
+
+@contextlib.contextmanager
+def _unmeasured(*, programs_only: bool) -> Iterator[None]:
+    """Measure no coverage here, or only none of the programs that are started."""
     traces = sys.gettrace(), threading.gettrace()
     programs = {name: os.environ.pop(name) for name in _COVERAGE & os.environ.keys()}
-    if _COMMANDS not in item.nodeid:
+    if not programs_only:
         sys.settrace(None)
         threading.settrace(None)
     try:
-        return (yield)
+        yield
     finally:
         os.environ.update(programs)
         threading.settrace(traces[1])

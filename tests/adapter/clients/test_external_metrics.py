@@ -195,7 +195,7 @@ async def run_until(other: ExternalMetrics, text: str) -> None:
 async def test_it_is_not_awaited_longer_than_its_own_limit(cluster, api, monkeypatch):
     monkeypatch.setattr(external_metrics, "TIMEOUT", 0.05)
     other = ExternalMetrics(api, "keda/metrics", limits=Limits(fallback_requests=1))
-    cluster.failures.append(Failure(path=PATH, delay=30))
+    cluster.failures.append(Failure(path=PATH, delay=30, times=3))
 
     outcomes = await asyncio.gather(
         *(values(other, seconds=60) for _ in range(3)), return_exceptions=True
