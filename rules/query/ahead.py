@@ -146,7 +146,8 @@ class Forecaster:
         self._best = self._checks[0]
         self._ago: dict[float, float] = {}
         """Of each hour, how many seconds before it the load was like that."""
-        self._highest = 0.0
+        self._reviewed = 0.0
+        self._highest: float | None = None
 
     def needed(self, at: float) -> tuple[tuple[float, float], tuple[float, float]]:
         """Return begin and end of the totals of one season ago, and of now, that `at` needs."""
@@ -175,7 +176,7 @@ class Forecaster:
         elif not self._alike(past, recent, last, around):
             reason = "Unlike"
         elif expected > now:
-            expected = min(expected, max(now, self._highest))
+            expected = min(expected, max(now, self._most(past, recent)))
             reason = "Rising" if expected > now else "NotRising"
         return Forecast(reason=reason, now=now, expected=expected, error=error)
 
@@ -213,13 +214,19 @@ class Forecaster:
                 self._ago[hour] += _shift(past, recent, hour, self.season)
         return self._ago[hour]
 
+    def _most(self, past: Totals, recent: Totals) -> float:
+        """Return the highest total that was known at the last review."""
+        if self._highest is None:
+            of_past, of_recent = self.needed(self._reviewed)
+            self._highest = max(past.highest(*of_past), recent.highest(*of_recent))
+        return self._highest
+
     def _review(self, past: Totals, recent: Totals, at: float) -> None:
         """Compare the forecasts for the time before `at` with what came, unless that is done."""
         begin, end = (math.floor(each / _CHECK) + 1 for each in (at - WINDOW, at))
         if (begin, end) == (self._begin, self._end):
             return
-        of_past, of_recent = self.needed(at)
-        self._highest = max(past.highest(*of_past), recent.highest(*of_recent))
+        self._reviewed, self._highest = at, None
         oldest = begin * _CHECK - self._lead - _HOUR
         self._ago = {hour: ago for hour, ago in self._ago.items() if hour > oldest}
         new = range(max(begin, self._end), end)
