@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from rules import quantity
 from rules.errors import QuantityError
-from rules.findings import Finding, State
+from rules.findings import Finding, State, skipped
 from rules.hpa.autoscaler import TOLERANCE, Document
 from rules.hpa.reading import ApiReply
 from rules.migration.notes import number
@@ -18,7 +18,8 @@ _MESSAGE = 300
 def differences(original: ApiReply, ours: ApiReply) -> Iterator[Finding]:
     """Yield the differences between the answers; timestamps and messages may differ.
 
-    Values so close that an HPA decides the same by default are a warning, others a failure.
+    Values so close that an HPA decides the same by default are a warning, others a failure. It is
+    skipped if neither server answered.
     """
     try:
         yield from _differences(original, ours)
@@ -28,13 +29,17 @@ def differences(original: ApiReply, ours: ApiReply) -> Iterator[Finding]:
 
 def _differences(original: ApiReply, ours: ApiReply) -> Iterator[Finding]:
     before, now = _values(original), _values(ours)
+    text = f"original {_shown(original, before)}, ours {_shown(ours, now)}"
     if not original.failed and not ours.failed:
         yield from _of_values(before, now)
+    elif original.failed and ours.failed and 404 not in {original.status, ours.status}:
+        yield skipped("", f"neither server answered: {text}")
+    elif original.status == 404 and not ours.failed and not now:
+        yield _finding(f"{text}: {number(1)}", matters=False)
+    elif ours.status == 404 and not original.failed and not before:
+        yield _finding(f"{text}: {number(31)}", matters=False)
     elif original.status != ours.status:
-        known = original.status == 404 and not ours.failed and not now
-        why = f": {number(1)}" if known else ""
-        text = f"original {_shown(original, before)}, ours {_shown(ours, now)}{why}"
-        yield _finding(text, matters=not known)
+        yield _finding(text)
 
 
 def _of_values(original: Mapping[str, int], ours: Mapping[str, int]) -> Iterator[Finding]:

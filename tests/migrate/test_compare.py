@@ -146,6 +146,18 @@ def test_differences_of_external_metrics_and_failures():
     assert (text, matters) == ("original 404 (a), ours 2 values", True)
     ((text, _),) = texts(changed("values-003", pod_b=None), recorded("values-003"))
     assert text == "Pod pod-b: 20500m, not in the original"
+    missing = ApiReply(status=404, message="a")
+    assert texts(missing, missing) == []
+    assert texts(ApiReply(document={"items": []}), missing) == [
+        ("original 0 values, ours 404 (a): difference 31 in docs/migration.md", False)
+    ]
+
+
+@pytest.mark.parametrize("statuses", [(0, 0), (401, 401), (403, 403), (500, 503)])
+def test_servers_that_both_fail_are_not_compared(statuses):
+    (found,) = differences(*(ApiReply(status=each, message="no") for each in statuses))
+
+    assert comparison.line(found).startswith("not compared: neither server answered: original ")
 
 
 class Server:
