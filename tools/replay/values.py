@@ -239,7 +239,7 @@ def _read_from(items: Sequence[Any], case: Case, step: int) -> MetricReading:
     if case.kind != "pods":
         return MetricReading(milli=_total(values, average=case.average))
     of = dict(zip((each["describedObject"]["name"] for each in items), values, strict=True))
-    counted, missing, unready = [], 0, 0
+    missing = unready = 0
     for pod in case.there(step):
         phase = pod.phase(step)
         if step >= pod.deleted or phase == "Failed":
@@ -250,6 +250,8 @@ def _read_from(items: Sequence[Any], case: Case, step: int) -> MetricReading:
         elif pod.name not in of:
             missing += 1
     counted = [*of.values()]
+    if not counted:
+        return MetricReading(milli=None)
     return MetricReading(milli=sum(counted), counted=len(counted), missing=missing, unready=unready)
 
 

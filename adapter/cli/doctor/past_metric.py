@@ -103,6 +103,8 @@ class PastMetric:
             return MetricReading(milli=_as_read(values[self._name].milli))
         groups = proposal.groups(past.pods, values)
         counted = [name for name in values if name not in {*groups.ignored, *groups.unready}]
+        if not counted:
+            return _NOTHING
         return MetricReading(
             milli=sum(_as_read(values[name].milli) for name in counted),
             counted=len(counted),
