@@ -66,11 +66,12 @@ def needs_metrics(hpa: Autoscaler, current: int, history: History | None = None)
         asleep = history.scaled_to_zero if history is not None else None
         if asleep is None:
             asleep = hpa.conditions.get("ScaledToZero", ("",))[0] == "True"
-        return asleep and bool(hpa.minimum or _wakes(hpa))
+        return asleep and bool(hpa.minimum or wakes(hpa))
     return hpa.minimum <= current <= hpa.maximum
 
 
-def _wakes(hpa: Autoscaler) -> bool:
+def wakes(hpa: Autoscaler) -> bool:
+    """Return whether a metric has values without pods, so that the HPA may have 0 replicas."""
     return any(each.type in {"Object", "External"} for each in hpa.metrics)
 
 
@@ -98,7 +99,7 @@ def scaled(history: History, hpa: Autoscaler, *, now: float, before: int, after:
     """
     if before == after:
         return history
-    asleep = before > 0 and not after and not hpa.minimum and _wakes(hpa)
+    asleep = before > 0 and not after and not hpa.minimum and wakes(hpa)
     rules, changes = hpa.up if after > before else hpa.down, history.changes
     if rules is not None:
         longest = max((each.period for each in rules.policies), default=0)

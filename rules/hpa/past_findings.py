@@ -23,22 +23,20 @@ def findings(
     `startup`, `step` and `totals` are as in `replay.simulate`.
     """
     for index, (metric, total) in enumerate(zip(hpa.metrics, totals, strict=True)):
-        yield from _of_target(metric, index, history, total=total)
+        yield from _of_target(metric, index, history)
         if not total:
             yield from _of_sharing(metric, index, history, startup)
-    if hpa.minimum > 1:
+    if hpa.minimum > 1 and hpa.maximum <= replay.MAX_REPLICAS:
         yield from _of_minimum(hpa, history, startup, step, totals)
 
 
-def _of_target(
-    metric: MetricSpec, index: int, history: Sequence[Sync], *, total: bool
-) -> Iterator[Finding]:
+def _of_target(metric: MetricSpec, index: int, history: Sequence[Sync]) -> Iterator[Finding]:
     """Yield a target that the past never reached, or never fell to."""
-    values = []
-    for each in history:
-        if (value := each.readings[index].value) is not None:
-            shared = total or (metric.type != "Pods" and metric.target == "AverageValue")
-            values.append(1000 * value / max(1, each.present if shared else 1))
+    values = [
+        1000 * replay.comparable(metric, value, each.present)
+        for each in history
+        if (value := each.readings[index].value) is not None
+    ]
     if not values:
         return
     name, given = metric.name, metric.readable(metric.value)

@@ -24,9 +24,8 @@ STARTUP = 60.0
 """Seconds until a new pod has a value, where the past does not tell."""
 _SATURATED = 0.95
 """Part of its highest possible value from which on a metric no longer tells the load."""
-_MAX_REPLICAS = 10_000
+MAX_REPLICAS = 10_000
 """Pods that are simulated; beyond that, memory and time would have no bound."""
-_PER_POD = ("Pods", "Resource", "ContainerResource")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,11 +123,13 @@ def variant(
         minimum=hpa.minimum if minimum is None else minimum,
         maximum=hpa.maximum if maximum is None else maximum,
     )
-    if not 0 <= changed.minimum <= changed.maximum <= _MAX_REPLICAS or not changed.maximum:
+    if not 0 <= changed.minimum <= changed.maximum <= MAX_REPLICAS or not changed.maximum:
         raise UnreadableError(
             f"replicas from {changed.minimum} to {changed.maximum}: the minimum must not be above "
-            f"the maximum, and the maximum from 1 to {_MAX_REPLICAS}"
+            f"the maximum, and the maximum from 1 to {MAX_REPLICAS}"
         )
+    if not changed.minimum and not decision.wakes(changed):
+        raise UnreadableError("minReplicas 0 needs at least one Object or External metric")
     return changed
 
 
@@ -289,7 +290,7 @@ class _Tally:
 
     def __init__(self, hpa: Autoscaler, step: float, totals: Sequence[bool]) -> None:
         self._metrics = [
-            (each, total, None if total else judgement.ceiling(each.name))
+            (each, None if total else judgement.ceiling(each.name))
             for each, total in zip(hpa.metrics, totals, strict=True)
         ]
         self._step = step
@@ -303,12 +304,11 @@ class _Tally:
         self._replicas.append(replicas)
         self._modelled += model
         above = over = saturated = False
-        for (metric, total, ceiling), reading in zip(self._metrics, readings, strict=True):
+        for (metric, ceiling), reading in zip(self._metrics, readings, strict=True):
             if (value := reading.value) is not None:
-                shared = metric.target == "AverageValue" and metric.type not in _PER_POD
-                divisor = replicas if (total or shared) and replicas else 1
-                above |= value / divisor > metric.value / 1000
-                over |= value / divisor > self._most * metric.value / 1000
+                compared = comparable(metric, value, replicas)
+                above |= compared > metric.value / 1000
+                over |= compared > self._most * metric.value / 1000
                 saturated |= ceiling is not None and value >= _SATURATED * ceiling
         self._above += above
         self._over.append(over)
@@ -345,7 +345,7 @@ def _modelled(
         elif not started:
             yield MetricReading(milli=None)
         else:
-            per_pod = metric.type in _PER_POD
+            per_pod = metric.type == "Pods"
             before = 1 if per_pod else sync.ready or sync.replicas or 1
             share, ceiling = reading.milli * before / started, judgement.ceiling(metric.name)
             milli = int(share if ceiling is None else min(share, 1000 * ceiling))
@@ -379,7 +379,7 @@ def _proposal(
 ) -> Proposal:
     if reading.milli is None:
         return proposal.failed(metric, "no value")
-    if metric.type not in _PER_POD:
+    if metric.type != "Pods":
         ready = sync.ready if sync.pods else None
         return proposal.of_value(metric, reading.milli, ready, scale, tolerances=hpa.tolerances)
     # Only the sum of the values counts, whichever pods have them.
@@ -403,7 +403,17 @@ def is_load(metric: MetricSpec, workloads: str | None = None) -> bool:
     """
     if workloads is not None:
         return workloads == "sum"
-    return metric.type not in _PER_POD and metric.target == "AverageValue"
+    return _is_divided(metric)
+
+
+def comparable(metric: MetricSpec, value: float, replicas: int) -> float:
+    """Return a value as the controller compares it with the target."""
+    return value / replicas if replicas and _is_divided(metric) else value
+
+
+def _is_divided(metric: MetricSpec) -> bool:
+    """Return whether the controller divides the value by the replicas."""
+    return metric.type != "Pods" and metric.target == "AverageValue"
 
 
 @functools.lru_cache(maxsize=64)
@@ -411,7 +421,7 @@ def _pods(number: int, phase: str) -> tuple[Pod, ...]:
     return tuple(_pod(index, phase) for index in range(number))
 
 
-@functools.lru_cache(maxsize=2 * _MAX_REPLICAS)
+@functools.lru_cache(maxsize=2 * MAX_REPLICAS)
 def _pod(index: int, phase: str) -> Pod:
     ready: Literal["True", ""] = "True" if phase == "Running" else ""
     return Pod(name=f"{phase}-{index}", phase=phase, ready=ready, started=0.0)

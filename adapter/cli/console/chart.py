@@ -14,7 +14,7 @@ from adapter.cli.console.autoscalers import ReplicaSample
 from rules.hpa.advice import KEPT
 from rules.hpa.advice_report import Advice
 from rules.hpa.autoscaler import Autoscaler, MetricSpec
-from rules.hpa.replay import Result
+from rules.hpa.replay import Result, comparable
 from rules.hpa.replay_report import Replay
 
 Points = Sequence[tuple[float, float | None]]
@@ -75,7 +75,12 @@ def of_replay(replayed: Replay) -> list[Chart]:
     found = []
     for index, metric in enumerate(replayed.hpa.metrics):
         unit = _unit(metric)
-        values = [each.readings[index].value for each in replayed.history]
+        values = [
+            None
+            if (value := each.readings[index].value) is None
+            else comparable(metric, value, each.present)
+            for each in replayed.history
+        ]
         ends = [(times[0], metric.value / unit), (times[-1], metric.value / unit)]
         lines = {"target": ends, "value": _thinned(times, values)}
         found.append(draw(f"{metric}, as it was", lines))

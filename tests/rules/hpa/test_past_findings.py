@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from rules.hpa import past_findings, replay
 from rules.hpa.autoscaler import Autoscaler
@@ -58,6 +59,18 @@ def test_a_target_below_the_value_without_load_is_named() -> None:
     assert found.startswith("duty_cycle_current: its target 40 % is below the value without load")
 
 
+def test_only_an_average_value_is_divided_by_the_replicas() -> None:
+    busy = past((80, 30, 4), (80, 10, 4))
+    history = [
+        replace(each, readings=(MetricReading(milli=each.readings[0].milli),)) for each in busy
+    ]
+
+    for target in ({"value": "100"}, {"averageValue": "20"}):
+        settings = documents.hpa(documents.object_metric(**target))
+        found = past_findings.findings(settings, history, startup=60, step=15, totals=[True])
+        assert list(found) == []
+
+
 def test_a_metric_that_new_pods_do_not_share_is_named() -> None:
     shared = [(40, 60.0, 2), (40, 31.0, 4)] * 6
     not_shared = [(40, 30.0, 2), (40, 45.0, 4)] * 6
@@ -73,3 +86,4 @@ def test_a_minimum_that_was_never_needed_is_named() -> None:
     (found,) = sentences(hpa(minimum=6), history)
     assert found.startswith("minReplicas: 6 replicas were never needed: the metrics need at most 5")
     assert sentences(hpa(minimum=5), history) == []
+    assert sentences(replace(hpa(minimum=6), maximum=10_001), history) == []  # not simulated

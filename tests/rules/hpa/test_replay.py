@@ -135,6 +135,13 @@ def test_impossible_bounds_are_refused(bounds):
         replay.variant(hpa(), minimum=bounds[0], maximum=bounds[1])
 
 
+def test_zero_replicas_need_a_metric_that_has_values_without_pods():
+    with pytest.raises(UnreadableError, match="minReplicas 0 needs at least one Object or Extern"):
+        replay.variant(hpa(), minimum=0)
+    external = hpa(documents.pods_metric(), documents.external_metric(averageValue="10"))
+    assert replay.variant(external, minimum=0).minimum == 0
+
+
 def test_a_saturated_past_is_counted_and_no_value_is_above_the_ceiling():
     history = past(*[600] * 4)
 
@@ -171,6 +178,15 @@ def test_an_external_total_does_not_follow_the_replicas_but_a_value_does():
     assert run(value, history(20)).replicas[-1] == 8
     result = run(average, history(70))
     assert result.above == 15  # 70 are more than 10 for each of 4 replicas
+
+
+@pytest.mark.parametrize(("target", "above"), [("value", 30), ("averageValue", 0)])
+def test_only_an_average_value_is_compared_by_replica(target, above):
+    """Also if the metric is the load of all pods: that of an object with `workloads: sum`."""
+    settings = hpa(documents.object_metric(**{target: "100"}))
+    history = [sync(index, MetricReading(milli=200_000), 4) for index in range(2)]
+
+    assert replay.recorded(settings, history, step=15.0, totals=[True]).above == above
 
 
 def test_start_up_time_is_the_median_of_the_scale_ups():

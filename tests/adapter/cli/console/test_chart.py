@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from adapter.cli.console import chart
+from rules.hpa.replay import MetricReading
+from tests.rules.hpa import documents
+from tests.rules.hpa import test_replay as replays_of
 
 
 def test_values_are_drawn_between_round_lines() -> None:
@@ -53,3 +58,19 @@ def test_steps_hold_until_the_next_value_and_gaps_divide_a_line() -> None:
 @pytest.mark.parametrize("points", [[], [(5.0, 1.0)], [(5.0, None), (6.0, None)]])
 def test_nothing_is_drawn_of_nothing(points: list[tuple[float, float | None]]) -> None:
     assert chart.draw("x", {"x": points}) is None
+
+
+@pytest.mark.parametrize(
+    ("target", "shown"), [("averageValue", "value: 20"), ("value", "value: 80")]
+)
+def test_the_value_of_a_replay_has_the_unit_of_its_target(target: str, shown: str) -> None:
+    hpa = documents.hpa(documents.external_metric(**{target: "30"}))
+    history = [replays_of.sync(index, MetricReading(milli=80_000), 4) for index in range(2)]
+    replayed = replays_of.report()
+    was = replayed.results[:1]
+
+    (drawn,) = chart.of_replay(
+        dataclasses.replace(replayed, hpa=hpa, history=tuple(history), results=was)
+    )
+
+    assert drawn.summary == f"target: 30. {shown}"
