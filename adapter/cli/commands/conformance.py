@@ -114,7 +114,7 @@ def main(argv: Sequence[str]) -> int:
     """Return 0 if all steps passed, 1 if not, 130 after a signal. Raises UsageError."""
     line = COMMAND.parse(argv)
     options, cluster = line.groups
-    if not os.access(options.directory, os.W_OK):
+    if not (Path(options.directory).is_dir() and os.access(options.directory, os.W_OK)):
         raise COMMAND.error("--directory", f"{options.directory} is no directory to write to")
     import asyncio
 

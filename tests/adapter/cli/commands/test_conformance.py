@@ -223,6 +223,7 @@ def test_a_condition_is_kept_when_it_changes():
     ("argument", "words"),
     [
         ("--directory=/none", "/none is no directory to write to"),
+        (f"--directory={__file__}", "test_conformance.py is no directory to write to"),
         ("--target=x", "must be a quantity"),
         ("--target=0", "must be more than 0"),
         ("--max-replicas=1", "must be between 2 and 100"),
