@@ -83,7 +83,8 @@ def _arguments(
     """Leave out flags that the adapter does not have, or whose file is not mounted."""
     if "extraArguments" not in values:
         return
-    mounts = [str(each.get("mountPath")) for each in values.get("extraVolumeMounts") or ()]
+    mounted = nodes.mappings(nodes.items(found.node, "extraVolumeMounts"))
+    mounts = [nodes.text(each, "mountPath") for each in mounted]
     kept = []
     for node in nodes.items(found.node, "extraArguments"):
         text = str(nodes.plain(node))

@@ -10,6 +10,8 @@ from urllib.parse import urlsplit
 
 from rules import connection
 from rules.document.sources import DEFAULT, SECRET_HEADERS
+from rules.errors import ConfigError
+from rules.findings import State, in_file
 from rules.migration import overlay
 from rules.migration.keda import QueryServer
 
@@ -49,13 +51,20 @@ class Servers:
     """Names of the servers in values; `add` writes those that are new into the values."""
 
     def __init__(self, values: dict[str, Any], *, is_installed: bool) -> None:
+        """Read the servers in `values`. Raises ConfigError if the default one has no valid URL."""
         self._values = values
         self._names: dict[QueryServer, str] = {}
         if is_installed:
             arguments = map(str, values.get("extraArguments") or ())
             headers = (each.removeprefix(_HEADER) for each in arguments if each.startswith(_HEADER))
             pairs = ((name, value) for name, _, value in (each.partition("=") for each in headers))
-            self._names[_server(overlay.url(values), pairs)] = DEFAULT
+            address = overlay.url(values)
+            try:
+                self._names[_server(address, pairs)] = DEFAULT
+            except ValueError as error:
+                fact = f"{address} is not a URL: {error}"
+                problem = in_file(State.FAILURE, fact, path="prometheus.url")
+                raise ConfigError([problem]) from error
         for name, source in ((values.get("rules") or {}).get("sources") or {}).items():
             known = source if isinstance(source, dict) else {}
             headers_of = (known.get("headers") or {}).items()

@@ -152,7 +152,8 @@ def _parts_of_pod(found: Arguments, values: dict[str, Any], notes: Notes) -> Non
     """Copy volumes with their mounts, and add notes about them and about further containers."""
     pod = _below(found.workload, _POD)
     with_rules = {name for name, _ in found.mounts.values()}
-    mounts = [nodes.plain(each) for each in nodes.items(found.container, "volumeMounts")]
+    mounted = nodes.mappings(nodes.items(found.container, "volumeMounts"))
+    mounts = [nodes.plain(each) for each in mounted]
     for volume in nodes.mappings(nodes.items(pod, "volumes")):
         if nodes.text(nodes.mapping(volume, "configMap"), "name") in with_rules:
             continue

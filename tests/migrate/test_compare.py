@@ -280,8 +280,18 @@ async def test_autoscalers_that_cannot_be_read_are_named(servers):
 
     assert list(map(comparison.line, found)) == [
         "default/web: not compared: none",
-        "default/web: not compared: it is not autoscaling/v2",
+        "default/web: not compared: it is not an HPA of autoscaling/v2 that the API server accepts",
     ]
+
+
+async def test_an_autoscaler_without_a_name_is_not_compared(servers, tmp_path, capsys):
+    *_, kubeconfig, url, _ = servers
+    file = tmp_path / "hpa.yaml"
+    file.write_text(json.dumps({key: HPA[key] for key in ("apiVersion", "kind", "spec")}))
+    line = ["migrate", "--compare", str(file), f"--ours={url}", f"--kubeconfig={kubeconfig}"]
+
+    assert await asyncio.to_thread(program.main, line) == 1
+    assert "default/(without a name): not compared: " in capsys.readouterr().out
 
 
 @pytest.mark.slow
@@ -292,6 +302,7 @@ async def test_autoscalers_that_cannot_be_read_are_named(servers):
         ("https://127.0.0.1:1", "/none", "/none"),
         ("http://metrics.example", "/none", "in clear text"),
         ("https://[", None, "URL"),
+        ("https://", None, "URL"),
     ],
 )
 async def test_servers_that_cannot_be_reached_are_explained(servers, text, token, words):

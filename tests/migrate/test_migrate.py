@@ -253,6 +253,36 @@ def test_other_objects_are_named():
     assert len(says(done.report, "same", "HorizontalPodAutoscaler h")) == 1
 
 
+def test_a_document_without_a_kind_is_named():
+    done = migrated(_flux(), CONFIG_MAP, {"foo": "bar"})
+
+    assert done.code == 0
+    assert any("is not part of a migration" in line for line in done.report)
+
+
+def test_an_output_that_cannot_be_written_is_named():
+    done = run_files({"input.yaml": yaml.safe_dump(VALUES), "out": ""}, "input.yaml")
+
+    assert done.code == 1
+    assert "File exists: 'out'" in done.report[-1]
+
+
+@pytest.mark.parametrize("mounts", ["x", [1]])
+def test_mounts_that_are_none_do_not_end_the_migration(mounts):
+    done = migrated(VALUES | {"extraVolumeMounts": mounts, "extraArguments": ["--v=2"]})
+    deployment = json.loads(json.dumps(DEPLOYMENT))
+    deployment["spec"]["template"]["spec"]["containers"][0]["volumeMounts"] = mounts
+
+    assert (done.code, migrated(deployment, CONFIG_MAP).code) == (0, 0)
+
+
+def test_a_url_of_prometheus_that_is_none_is_named():
+    done = migrated(VALUES | {"prometheus": {"url": "http://[fd00::1"}})
+
+    assert done.code == 1
+    assert "prometheus.url: http://[fd00::1:9090 is not a URL" in done.report[0]
+
+
 def test_several_installations_and_none_are_refused():
     several, none = (
         migrated(_flux(), DEPLOYMENT, CONFIG_MAP),

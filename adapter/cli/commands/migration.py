@@ -42,13 +42,17 @@ def run(options: Options, cluster: KubectlSettings) -> int:
     try:
         if options.compare:
             return asyncio.run(_compare(options, cluster))
-        found = _of_cluster(cluster) if options.cluster else _of_files(options.files)
-        values, hpas, said = convert(found)
-        files, more = _files(values, hpas, options)
-        problems = _problems(overlay.rules_file(values))
+        return _migrate(options, cluster)
     except (ConfigError, UnreadableError, OSError) as error:
         print(escaped(str(error), keep="\n"))
         return 1
+
+
+def _migrate(options: Options, cluster: KubectlSettings) -> int:
+    found = _of_cluster(cluster) if options.cluster else _of_files(options.files)
+    values, hpas, said = convert(found)
+    files, more = _files(values, hpas, options)
+    problems = _problems(overlay.rules_file(values))
     report = (*sorted(said, key=lambda x: (x.where.file, x.where.line)), *more)
     for each in report:
         print(render(each))
@@ -67,9 +71,7 @@ def run(options: Options, cluster: KubectlSettings) -> int:
 
 async def _compare(options: Options, cluster: KubectlSettings) -> int:
     found = _of_files(options.files).manifests if options.files else ()
-    hpas = [nodes.plain(each.node) for each in found if each.kind == "HorizontalPodAutoscaler"]
-    for each in hpas:
-        each["metadata"].setdefault("namespace", "default")
+    hpas = [_hpa(each.node) for each in found if each.kind == "HorizontalPodAutoscaler"]
     if options.files and not hpas:
         raise _error("contains no HorizontalPodAutoscaler of autoscaling/v2")
     async with (
@@ -81,6 +83,12 @@ async def _compare(options: Options, cluster: KubectlSettings) -> int:
     for each in compared:
         print(escaped(comparison.line(each)))
     return 0 if all(each.state in {State.OK, State.WARNING} for each in compared) else 1
+
+
+def _hpa(node: MappingNode) -> dict[str, Any]:
+    """Return an HPA as kubectl would create it: in the namespace `default` if it names none."""
+    metadata = {"namespace": "default", **nodes.plain(nodes.mapping(node, "metadata"))}
+    return {**nodes.plain(node), "metadata": metadata}
 
 
 def convert(found: Found) -> tuple[dict[str, Any], list[dict[str, Any]], list[Finding]]:
@@ -144,12 +152,13 @@ def _others(found: Found) -> Iterable[Finding]:
         is_hpa = each.kind == "HorizontalPodAutoscaler"
         if is_hpa and scaled_objects.is_of_keda(each):
             is_hpa, message = False, "is KEDA's: it is deleted with its ScaledObject"
+        kind = each.node.entries.get("kind")
         yield note(
             "same" if is_hpa else "left out",
             each.title,
             "" if is_hpa else message,
             file=each.file,
-            line=each.node.entries["kind"].key.line,
+            line=kind.key.line if kind else each.node.line,
         )
 
 

@@ -16,14 +16,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import yarl
 
 from adapter import errors
 from adapter.cli.doctor.client import ApiClient
-from adapter.clients.credentials import Credentials, ReloadingClientContext, token_file
+from adapter.clients.credentials import Credentials, token_file
 from adapter.clients.kubernetes import Kube
-from adapter.clients.transport import Transport
 from rules.errors import RulesError, UnreadableError
 from rules.findings import Finding, State, ok, skipped
 from rules.hpa import autoscaler, reading
@@ -33,6 +31,7 @@ from rules.migration.comparison import differences
 
 _HPAS = "/apis/autoscaling/v2/horizontalpodautoscalers"
 _API_SERVICES = "/apis/apiregistration.k8s.io/v1/apiservices/"
+_NOT_V2 = "it is not an HPA of autoscaling/v2 that the API server accepts"
 _QPS, _BURST, _TIMEOUT = 50.0, 100, 20.0
 
 
@@ -62,18 +61,11 @@ async def server(text: str, api: ApiClient, token: str | None) -> AsyncIterator[
         local = _is_loopback(url.host or "")
         if token and url.scheme != "https" and not local:
             raise UnreadableError(f"{text} would get the token in clear text: use https")
-        tls = ReloadingClientContext(Credentials(verified=not local))
-        authorizations = (token_file(Path(token)),) if token else ()
+        authorization = token_file(Path(token)) if token else None
+        credentials = Credentials(verified=not local, authorization=authorization)
+        kube = Kube.of_server(str(url), credentials, qps=_QPS, burst=_BURST, timeout=_TIMEOUT)
     except (errors.BackendError, ValueError) as error:
         raise UnreadableError(str(error)) from error
-    transport = Transport(
-        aiohttp.ClientSession(),
-        url.origin(),
-        advice="correct the URL",
-        authorizations=authorizations,
-        tls_context=tls.context,
-    )
-    kube = Kube(transport, str(url), qps=_QPS, burst=_BURST, timeout=_TIMEOUT)
     try:
         yield ApiClient(kube)
     finally:
@@ -94,12 +86,12 @@ async def _of_hpa(
     api: ApiClient, original: ApiClient, ours: ApiClient, document: Mapping[str, Any]
 ) -> AsyncIterator[Finding]:
     metadata = document["metadata"]
-    name = f"{metadata['namespace']}/{metadata['name']}"
+    name = f"{metadata['namespace']}/{metadata.get('name', '(without a name)')}"
     try:
         hpa = autoscaler.autoscaler(document)
         requests = await api.run(reading.requests(hpa))
     except (RulesError, KeyError, TypeError, ValueError, AttributeError) as error:
-        reason = str(error) if isinstance(error, UnreadableError) else "it is not autoscaling/v2"
+        reason = str(error) if isinstance(error, UnreadableError) else _NOT_V2
         yield skipped(name, reason)
         return
     for metric, request in zip(hpa.metrics, requests, strict=True):
