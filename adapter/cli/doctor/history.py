@@ -312,8 +312,8 @@ def of_status(namespace: str, name: str, *series: str) -> str:
     `exported_namespace` is its namespace if kube-state-metrics is scraped without honor_labels.
     """
     names = promql.matcher("__name__", "=~", "|".join(series))
-    of_name = promql.matcher("horizontalpodautoscaler", "=", name)
-    return " or ".join(
-        f"{{{names},{of_name},{promql.matcher(label, '=', namespace)}}}"
-        for label in ("exported_namespace", "namespace")
+    own = f"{names},{promql.matcher('horizontalpodautoscaler', '=', name)}"
+    exported, plain = (
+        promql.matcher(label, "=", namespace) for label in ("exported_namespace", "namespace")
     )
+    return f'{{{own},{exported}}} or {{{own},{plain},exported_namespace=""}}'

@@ -45,6 +45,7 @@ async def test_samples_have_the_values_of_kube_state_metrics(server):
         client = Prometheus(session, server.url, timeout=10)
         now = time.time()
         ranges = await client.query_range(history.query("default", "gpu-hpa"), now - 3600, now, 60)
+        same = await client.query_range(history.query("monitoring", "gpu-hpa"), now - 3600, now, 60)
         other = await client.query_range(history.query("other", "gpu-hpa"), now - 3600, now, 60)
 
     samples = history.samples(autoscaler, ranges.content)
@@ -54,6 +55,7 @@ async def test_samples_have_the_values_of_kube_state_metrics(server):
     assert (first.present, first.wanted, last.present, last.wanted) == (1, 2, 5, 6)
     assert first.values == (90_500, 90)
     assert {each.points[0][1] for each in other.content} == {99}
+    assert same.content == ()  # that is the namespace of kube-state-metrics
 
 
 async def test_the_chart_begins_before_the_console(server, world, start):
