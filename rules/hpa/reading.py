@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from urllib.parse import quote
 
 from rules import metrics_apis, quantity, rbac
-from rules.errors import DurationError, QuantityError, UnreadableError
+from rules.errors import DurationError, QuantityError, RulesError, UnreadableError
 from rules.hpa import autoscaler, decision, groups, proposal
 from rules.hpa.autoscaler import Autoscaler, Document, MetricSpec, Pod, Reference, Scale
 from rules.hpa.proposal import PodValue, Proposal
@@ -90,12 +90,23 @@ def read(namespace: str, name: str, now: Callable[[], float]) -> Steps[Observati
 
     Raises UnreadableError if the HPA, its target or its pods cannot be read.
     """
-    return (yield from observe((yield from document(namespace, name)), now))
+    return (yield from observe((yield from hpa(namespace, name)), now))
 
 
 def hpa(namespace: str, name: str) -> Steps[Autoscaler]:
     """Read an HPA. Raises UnreadableError."""
-    return autoscaler.autoscaler((yield from document(namespace, name)))
+    return parsed((yield from document(namespace, name)))
+
+
+def parsed(document: Document) -> Autoscaler:
+    """Return the HPA in a document of the API server. Raises UnreadableError."""
+    try:
+        return autoscaler.autoscaler(document)
+    except (RulesError, LookupError, TypeError, ValueError, AttributeError) as error:
+        raise UnreadableError(
+            f"this autoscaler cannot be read: {error!r}. Its Kubernetes may be newer",
+            cure="update this program",
+        ) from error
 
 
 def document(namespace: str, name: str) -> Steps[Document]:
@@ -103,9 +114,8 @@ def document(namespace: str, name: str) -> Steps[Document]:
     return (yield from get(_HPAS.format(quote(namespace), quote(name))))
 
 
-def observe(document: Document, now: Callable[[], float]) -> Steps[Observation]:
-    """Read what `read` does, for an HPA whose document is known."""
-    hpa = autoscaler.autoscaler(document)
+def observe(hpa: Autoscaler, now: Callable[[], float]) -> Steps[Observation]:
+    """Read what `read` does, for an HPA that is known."""
     scale = yield from scale_of(hpa)
     pods: tuple[Pod, ...] = ()
     if scale.selector:

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rules import quantity
-from rules.errors import QuantityError, RulesError
+from rules.errors import QuantityError, UnreadableError
 from rules.findings import Finding, State
-from rules.hpa import autoscaler, judgement
+from rules.hpa import judgement, reading
 from rules.hpa.autoscaler import Autoscaler, MetricSpec
 
 Document = Mapping[str, Any]
@@ -145,13 +145,13 @@ def row(document: Document, look: Look = NEVER) -> Row:
     """Return the row of an HPA of autoscaling/v2."""
     metadata = document["metadata"]
     try:
-        hpa = autoscaler.autoscaler(document)
-    except (RulesError, LookupError, TypeError, ValueError, AttributeError) as error:
+        hpa = reading.parsed(document)
+    except UnreadableError as error:
         return Row(
             namespace=metadata["namespace"],
             name=metadata["name"],
             state=State.SKIPPED,
-            sentence=f"this autoscaler cannot be read: {error!r}. Its Kubernetes may be newer",
+            sentence=str(error),
         )
     values = tuple(_values(hpa, document, look))
     state, sentence = _judge(hpa, values, look)

@@ -18,7 +18,6 @@ from rules.hpa import (
     advice,
     advice_refusal,
     advice_report,
-    autoscaler,
     objective,
     past_findings,
     reading,
@@ -57,7 +56,7 @@ async def run(
     Raises UnreadableError with the cause and what to do if the past cannot be read.
     """
     document = await client.run(reading.document(namespace, name))
-    hpa = autoscaler.autoscaler(document)
+    hpa = reading.parsed(document)
     left_out = [each.name for each in hpa.metrics if each.type in NOT_OF_RULES]
     of_rules = tuple(each for each in hpa.metrics if each.type not in NOT_OF_RULES)
     hpa = replace(hpa, metrics=of_rules)

@@ -138,7 +138,9 @@ async def _of_hpas(api: Kube, hpas: Sequence[Mapping[str, Any]]) -> Mapping[int,
     return found
 
 
-async def _of_hpa(api: Kube, hpa: Mapping[str, Any], discovered: dict[str, ApiReply]) -> _Checked:
+async def _of_hpa(
+    api: Kube, document: Mapping[str, Any], discovered: dict[str, ApiReply]
+) -> _Checked:
     """Return the number of metrics of an autoscaler, and findings about those without values.
 
     `discovered` keeps the discovery documents for the next autoscaler.
@@ -152,7 +154,11 @@ async def _of_hpa(api: Kube, hpa: Mapping[str, Any], discovered: dict[str, ApiRe
             discovered[request.path] = reply
         return reply
 
-    subject = f"autoscaler {hpa['metadata']['namespace']}/{hpa['metadata']['name']}"
+    subject = f"autoscaler {document['metadata']['namespace']}/{document['metadata']['name']}"
+    try:
+        hpa = reading.parsed(document)
+    except UnreadableError as error:
+        return _Checked(None, [skipped(subject, str(error), error.cure)])
     try:
         observed = await client.run(reading.observe(hpa, time.time), send)
     except UnreadableError as error:

@@ -390,6 +390,14 @@ def test_a_failed_sync_of_an_earlier_spec_does_not_count(
     assert ("desired: Failed, before the spec changed" in lines) is outdated
 
 
+@pytest.mark.parametrize(
+    "metric", [{"type": "Later", "later": {}}, {"type": "Pods", "pods": {"metric": {"name": "m"}}}]
+)
+def test_an_autoscaler_of_a_later_kubernetes_is_refused(metric: dict[str, Any]) -> None:
+    with pytest.raises(UnreadableError, match=r"cannot be read: .*\. Its Kubernetes may be newer"):
+        read(documents(metric))
+
+
 def test_the_version_of_the_target_is_ignored_as_the_controller_does() -> None:
     known = documents(pods_metric())
     known[HPA]["spec"]["scaleTargetRef"]["apiVersion"] = "apps/v1beta9"

@@ -319,6 +319,7 @@ async def test_metrics_are_requested_as_the_hpa_controller_does(installed, answe
         document(external_metric(averageValue="1"), name="bad"),
         document(pods_metric(name="s"), name="secret"),
         document(name="hidden", target="hidden"),
+        document({"type": "Later"}, name="later"),
     ]
     answers |= test_reading.documents() | {
         "/apis/autoscaling/v2/horizontalpodautoscalers": {"items": hpas},
@@ -330,12 +331,13 @@ async def test_metrics_are_requested_as_the_hpa_controller_does(installed, answe
 
     lines = texts(await autoscalers.metrics(installed, NamespaceSettings(), "default"))
 
-    assert lines[0].startswith("ok autoscalers: 2 autoscalers use 2 metrics; 2 not checked, see")
+    assert lines[0].startswith("ok autoscalers: 2 autoscalers use 2 metrics; 3 not checked, see")
     name = "failure autoscaler default/bad, metric queue_length"
     assert lines[1].startswith(f"{name}: status 404: not found")
     assert lines[2].startswith("skipped autoscaler default/secret, metric s: forbidden")
     assert lines[3].startswith("skipped autoscaler default/hidden: forbidden")
-    assert len(lines) == 4
+    assert lines[4].startswith("skipped autoscaler default/later: this autoscaler cannot be read")
+    assert len(lines) == 5
 
 
 @pytest.mark.parametrize(
