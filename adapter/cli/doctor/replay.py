@@ -58,16 +58,17 @@ async def run(
 ) -> Replay:
     """Replay the past of an HPA. Raises UnreadableError with the cause and what to do."""
     _check_targets(wanted.targets)
+    hpa = await client.run(reading.hpa(namespace, name))
+    variants = [("present settings", hpa), *_variants(hpa, wanted)]
     past = await history.read(
         client,
         prometheus,
-        await client.run(reading.hpa(namespace, name)),
+        hpa,
         now=time.time(),
         since=wanted.since,
         step=wanted.step,
         progress=progress,
     )
-    variants = [("present settings", past.hpa), *_variants(past.hpa, wanted)]
     # In a thread, because a week of one variant takes seconds.
     return await asyncio.to_thread(_replay, past, variants, wanted)
 
@@ -206,10 +207,11 @@ def notes(past: Past, positions: Sequence[int], startup: str, saturated: float) 
         else "the replicas are the pods that existed, because Prometheus has no series of "
         "kube-state-metrics"
     )
-    yield (
-        f"Facts: the values of {names}, by the present rules, from Prometheus ({past.queries} "
-        f"range queries), and what the controller decides from them; {of}; {past.pods}"
+    values = (
+        f"the values of {names}, by the present rules, from Prometheus ({past.queries} range "
+        "queries), and what the controller decides from them; "
     )
+    yield f"Facts: {values if names else ''}{of}; {past.pods}"
     for source in past.sources:
         if source in {EMBEDDED, FILLING}:
             yield (
@@ -226,10 +228,11 @@ def notes(past: Past, positions: Sequence[int], startup: str, saturated: float) 
             "its retention, or because the series had another name or other labels"
         )
     models = (_model(past.metrics[each], total=past.totals[each]) for each in positions)
-    yield (
-        f"Model, in the time of the column `model`, while the replicas differ from those: "
-        f"{'; '.join(dict.fromkeys(models))}"
-    )
+    if names:
+        yield (
+            f"Model, in the time of the column `model`, while the replicas differ from those: "
+            f"{'; '.join(dict.fromkeys(models))}"
+        )
     yield f"A new pod has a value after {startup}"
     if saturated:
         yield (
