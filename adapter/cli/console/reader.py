@@ -332,11 +332,9 @@ def _pod(pod: Document, text: str, status: int) -> Document:
     """Return what is shown of a pod of the adapter; `text` is its answer to /readyz?verbose."""
     found = pod.get("status") or {}
     containers = found.get("containerStatuses") or ()
-    states = {"[+]": State.OK, "[!]": State.WARNING, "[-]": State.FAILURE}
     checks = [
-        {"state": states[line[:3]], "name": line[3:].split(" ", 1)[0], "text": line[3:]}
-        for line in text.splitlines()
-        if line[:3] in states
+        {"state": each.state, "name": each.subject, "text": each.fact}
+        for each in installation.health_checks(text)
     ]
     unread = {"state": State.SKIPPED, "name": "readyz", "text": f"not read: status {status}"}
     return {

@@ -384,7 +384,7 @@ def _values_of_pods(proposals: Sequence[Proposal]) -> list[Document]:
         texts = {
             **dict.fromkeys(groups.missing, "no value"),
             **{pod: quantity.readable(one.value, unit) for pod, one in each.values.items()},
-            **dict.fromkeys(groups.unready, f"not ready: {each.values and 'does not count'}"),
+            **dict.fromkeys(groups.unready, "not ready: does not count"),
             **dict.fromkeys(groups.ignored, "ends or failed: does not count"),
         }
         for pod, text in texts.items():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
@@ -20,7 +20,7 @@ from adapter.clients.kubernetes import Kube, Reply, status_message
 from adapter.clients.rights import Account
 from certs.bundle import UNREADABLE
 from rules import rbac
-from rules.findings import Finding, failure, ok, skipped, warning
+from rules.findings import Finding, State, failure, ok, skipped, warning
 from rules.metrics_apis import CUSTOM
 
 _HELM = "meta.helm.sh/release"
@@ -35,6 +35,8 @@ _BEYOND = re.compile(
     r"\[\+\](team-rules|autoscalers) ok: .*\b[1-9][0-9]* (refused|metrics left out)"
 )
 """Lines of /readyz about objects that limits may refuse. They are no fault of the adapter."""
+_STATES = {"[+]": State.OK, "[!]": State.WARNING, "[-]": State.FAILURE}
+_SEE = "see the log, and docs/operations.md#what-do-the-health-checks-mean"
 _RAISE = (
     "read the Events of the ConfigMaps (RulesRefused) and the log about HPAs; where a limit is the "
     "reason, start the adapter with --limit=NAME=NUMBER"
@@ -257,18 +259,25 @@ async def _health(installed: Installed, pod: Mapping[str, Any]) -> Sequence[Find
         return [rbac.forbidden(f"adapter {name}", reply.status, message)]
     if "[+]ping" not in text:
         return [skipped(f"adapter {name}", f"/readyz was not read: status {reply.status}")]
-    return [*_unhealthy(name, text)] or [ok(f"adapter {name}", "all health checks pass")]
+    subject = f"adapter {name}"
+    return [
+        replace(each, subject=subject, fact=f"/readyz: {each.fact}")
+        for each in health_checks(text)
+        if each.state is not State.OK
+    ] or [ok(subject, "all health checks pass")]
 
 
-def _unhealthy(pod: str, text: str) -> Iterator[Finding]:
-    see = "see the log, and docs/operations.md#what-do-the-health-checks-mean"
+def health_checks(text: str) -> Iterator[Finding]:
+    """Yield each check in an answer to /readyz?verbose; the subject is its name."""
     for line in text.splitlines():
-        if line.startswith("[!]"):
-            yield warning(f"adapter {pod}", f"/readyz: {line[3:]}", cure=see)
-        elif _BEYOND.match(line):
-            yield warning(f"adapter {pod}", f"/readyz: {line[3:]}", cure=_RAISE)
-        elif line.startswith("[-]"):
-            yield failure(f"adapter {pod}", f"/readyz: {line[3:]}", cure=see)
+        if line[:3] in _STATES:
+            beyond = _BEYOND.match(line)
+            yield Finding(
+                state=State.WARNING if beyond else _STATES[line[:3]],
+                subject=line[3:].partition(" ")[0],
+                fact=line[3:],
+                cure=_RAISE if beyond else _SEE,
+            )
 
 
 async def front_proxy(installed: Installed) -> Iterable[Finding]:

@@ -5,18 +5,20 @@ from __future__ import annotations
 import json
 import re
 import time
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
-from adapter.cli.console import guard, reader
+from adapter.cli.console import guard, reader, views
 from adapter.settings.kubectl import NamespaceSettings
+from rules.hpa import proposal
 from rules.hpa.reading import ApiReply
 from tests.adapter.cli.commands.test_explain import EXPLANATION
 from tests.adapter.cli.commands.test_rules import DEPLOYMENT, RULES, TEAMS
 from tests.adapter.cli.console.conftest import HPAS, VALUES, World, status
-from tests.rules.hpa.documents import pods_metric
+from tests.rules.hpa.documents import hpa, pods_metric
 from tests.rules.hpa.test_reading import SCALE
 from tools.waiting import Clock, until
 
@@ -601,16 +603,28 @@ async def test_without_prometheus_exporters_say_what_is_missing(world, start):
 
 
 async def test_the_adapter_has_its_pods_with_their_checks(world, start):
-    readyz = "[+]ping ok\n[!]prometheus degraded: <b>slow</b>\n[-]relist failed: never\nreadyz ok\n"
+    readyz = (
+        "[+]ping ok\n[!]prometheus degraded: <b>slow</b>\n[-]relist failed: never\n"
+        "[+]team-rules ok: 4 ConfigMaps of 2 namespaces, 1 refused\nreadyz ok\n"
+    )
     add_pod(world, readyz)
     client = await start(world)
 
     document = await (await client.get("/adapter.json")).json()
 
-    assert document["summary"] == "1 pod, 2 health checks not ok"
+    assert document["summary"] == "1 pod, 3 health checks not ok"
     (shown,) = document["pods"]
     assert (shown["node"], shown["restarts"]) == ("n1", 2)
-    assert [each["state"] for each in shown["checks"]] == ["ok", "warning", "failure"]
+    assert [each["state"] for each in shown["checks"]] == ["ok", "warning", "failure", "warning"]
     page = await (await client.get("/adapter")).text()
     assert "degraded: &lt;b&gt;slow&lt;/b&gt;" in page
     assert "failure relist: relist failed: never" in await (await client.get("/adapter.txt")).text()
+
+
+def test_a_pod_that_is_not_ready_does_not_count() -> None:
+    found = proposal.failed(hpa(pods_metric()).metrics[0], "no value")
+    unready = replace(found, groups=proposal.Groups(unready=("a",)))
+
+    (row,) = views._values_of_pods([unready])
+
+    assert row["metrics"] == {"duty_cycle_current": "not ready: does not count"}
