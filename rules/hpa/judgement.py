@@ -235,32 +235,25 @@ def last_failure(observation: Observation) -> tuple[str, str]:
         status, reason, message = observation.hpa.conditions.get(kind, ("", "", ""))
         if status == "False":
             text = " ".join(message.split()).rstrip(".")
-            return f"the last sync ended with {reason}: {text}", _cure(kind, text)
+            cure = cure_of(kind, reason, text, readable=True)
+            return f"the last sync ended with {reason}: {text}", cure
     return "", ""
 
 
-def cure_of(kind: str, reason: str, message: str) -> str:
-    """Return what to do about a condition of the controller that is False."""
+def cure_of(kind: str, reason: str, message: str, *, readable: bool = False) -> str:
+    """Return what to do about a condition of the controller that is False.
+
+    `readable` says that the caller can read the scale and the metrics.
+    """
     if reason in _UNBLOCKS:
         cure = _UNBLOCKS[reason]
         return cure[0].upper() + cure[1:]
     if "forbidden" in message:
-        return "Grant this right to the user in the message"
-    if reason == "FailedGetScale":
+        lacks = "You have this right, the HPA controller has not: grant it"
+        return f"{lacks if readable else 'Grant this right'} to the user in the message"
+    if reason == "FailedGetScale" and not readable:
         return reading.NO_TARGET
     if kind == "AbleToScale":
         return "Correct what the message names"
-    return reading.DOCTOR
-
-
-def _cure(kind: str, message: str) -> str:
-    if "forbidden" in message:
-        return (
-            "You have this right, the HPA controller has not: grant it to the user in the message"
-        )
-    if kind == "AbleToScale":
-        return "Correct what the message names"
-    return (
-        "If the condition stays for a minute, the controller gets another answer than you. Run: "
-        "gpu-metrics-adapter doctor"
-    )
+    stays = "If the condition stays for a minute, the controller gets another answer than you. "
+    return f"{stays if readable else ''}{reading.DOCTOR}"
