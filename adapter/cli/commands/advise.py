@@ -99,13 +99,7 @@ async def _run(
     from adapter.cli.output import write
     from rules.hpa import advice_report
 
-    wanted = advise.AdviseOptions(
-        objective=options.objective,
-        since=options.since,
-        window=options.window,
-        startup=options.startup,
-        step=options.step,
-    )
+    wanted = replay.of_flags(advise.AdviseOptions, options)
     async with replay.connected(cluster, connection, parts) as (client, found, names):
         advised = await advise.run(client, found, *names, wanted, replay.progress)
     if options.output in {"json", "yaml"}:

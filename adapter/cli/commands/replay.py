@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import sys
 from collections.abc import (
     AsyncIterator,
@@ -15,7 +16,7 @@ from collections.abc import (
 )
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from adapter import errors, settings
 from adapter.cli.commands import prometheus_url, without_log
@@ -39,8 +40,12 @@ from rules.findings import Finding
 from rules.quoting import escaped
 
 if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
     from adapter.cli.doctor.client import ApiClient
     from adapter.clients.prometheus import Prometheus
+
+Options = TypeVar("Options", bound="DataclassInstance")
 
 
 def _number(text: str) -> int | None:
@@ -201,6 +206,12 @@ def _behavior(path: Path) -> Mapping[str, Any]:
     return document
 
 
+def of_flags(options: type[Options], flags: FlagGroup, **others: Any) -> Options:
+    """Return `options` with the values of the flags of the same names, and with `others`."""
+    names = {each.name for each in dataclasses.fields(options)} - others.keys()
+    return options(**{name: getattr(flags, name) for name in names}, **others)
+
+
 @contextlib.asynccontextmanager
 async def connected(
     cluster: KubectlSettings, connection: settings.PrometheusSettings, parts: Sequence[str]
@@ -232,17 +243,8 @@ async def _run(
     from adapter.cli.output import write
     from rules.hpa import replay_report
 
-    wanted = replay.ReplayOptions(
-        since=options.since,
-        targets=options.targets,
-        metric=options.metric,
-        behavior=None if options.behavior is None else _behavior(Path(options.behavior)),
-        minimum=options.minimum,
-        maximum=options.maximum,
-        startup=options.startup,
-        ahead=options.ahead,
-        step=options.step,
-    )
+    behavior = None if options.behavior is None else _behavior(Path(options.behavior))
+    wanted = of_flags(replay.ReplayOptions, options, behavior=behavior)
     async with connected(cluster, connection, parts) as (client, found, names):
         replayed = await replay.run(client, found, *names, wanted, progress)
     if options.output in {"json", "yaml"}:
