@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from rules.errors import UnreadableError
 from rules.hpa import autoscaler, decision, judgement, proposal
-from rules.hpa.autoscaler import Autoscaler, MetricSpec, Pod, Scale, ScalingRules
+from rules.hpa.autoscaler import Autoscaler, MetricSpec, Pod, Scale
 from rules.hpa.decision import History
 from rules.hpa.proposal import PodValue, Proposal
 
@@ -108,13 +108,14 @@ def variant(
 ) -> Autoscaler:
     """Return other settings of an HPA. `target` is the position of a metric and its target.
 
-    `behavior` is as in `spec.behavior`. Raises UnreadableError for what the API server refuses.
+    `behavior` is a valid `spec.behavior`. Raises UnreadableError for other settings that the API
+    server refuses.
     """
     metrics = list(hpa.metrics)
     if target is not None:
         index, value = target
         metrics[index] = replace(metrics[index], value=value)
-    up, down = (hpa.up, hpa.down) if behavior is None else _rules(behavior)
+    up, down = (hpa.up, hpa.down) if behavior is None else autoscaler.behavior(behavior)
     changed = replace(
         hpa,
         metrics=tuple(metrics),
@@ -131,35 +132,6 @@ def variant(
     if not changed.minimum and not decision.wakes(changed):
         raise UnreadableError("minReplicas 0 needs at least one Object or External metric")
     return changed
-
-
-def _rules(behavior: Mapping[str, Any]) -> tuple[ScalingRules, ScalingRules]:
-    """Return `spec.behavior` with the defaults of the API server. Raises UnreadableError."""
-    try:
-        unknown = sorted(set(behavior) - set(autoscaler.DEFAULT_POLICIES))
-        read = autoscaler.behavior(behavior)
-        problem = (
-            f"unknown key {unknown[0]}" if unknown else next(filter(None, map(_doubt, read)), "")
-        )
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise UnreadableError(f"not as `spec.behavior` of an HPA: {error!r}") from error
-    if problem:
-        raise UnreadableError(f"not as `spec.behavior` of an HPA: {problem}")
-    return read
-
-
-def _doubt(rules: ScalingRules) -> str:
-    """Return why the API server refuses rules; else empty."""
-    if rules.select not in {"Max", "Min", "Disabled"}:
-        return f"selectPolicy {rules.select} is neither Max nor Min nor Disabled"
-    if not 0 <= rules.window <= 3600:
-        return f"stabilizationWindowSeconds {rules.window} is not from 0 to 3600"
-    if not rules.policies or any(
-        each.type not in {"Pods", "Percent"} or each.value < 1 or not 1 <= each.period <= 1800
-        for each in rules.policies
-    ):
-        return "policies need a type Pods or Percent, a value above 0 and periodSeconds up to 1800"
-    return ""
 
 
 def startup(history: Sequence[Sync], index: int) -> tuple[float, int] | None:

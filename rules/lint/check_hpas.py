@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from rules import quantity
 from rules.causes import candidates, suggestions, wording
-from rules.document import nodes
+from rules.document import behavior, nodes
 from rules.document.found import HpaTarget, Manifest
 from rules.document.yaml import MappingNode, Node, Scalar
 from rules.errors import QuantityError
@@ -35,11 +35,6 @@ _METRICS: Mapping[str, tuple[str, Sequence[str]]] = {
 """Type of a metric -> its key, and the keys of its target of which it needs one."""
 _OF_GOOGLE = re.compile(r"prometheus\.googleapis\.com[|/]([\w:]+)[|/]\w+")
 """Name of a series in the Custom Metrics Stackdriver Adapter: with its type, `gauge` or others."""
-_LIMITS: Mapping[str, tuple[int, int]] = {
-    "stabilizationWindowSeconds": (0, 3600),
-    "periodSeconds": (1, 1800),
-}
-"""Key of `behavior` -> the lowest and the highest number of seconds."""
 
 
 def shape(manifest: Manifest) -> Iterator[Finding]:
@@ -69,28 +64,16 @@ def shape(manifest: Manifest) -> Iterator[Finding]:
     target = nodes.mapping(spec, "scaleTargetRef")
     if message := _wrong_group(target):
         yield error(target, f"scaleTargetRef: {message}", State.WARNING)
-    low, high = _integer(spec, "minReplicas"), _integer(spec, "maxReplicas")
-    if low is not None and high is not None and low > high:
-        yield error(spec, f"minReplicas {low} is above maxReplicas {high}")
-    for index, metric in enumerate(nodes.mappings(nodes.items(spec, "metrics"))):
+    metrics = [*nodes.mappings(nodes.items(spec, "metrics"))]
+    for message in _bounds(spec, metrics):
+        yield error(spec, message)
+    for index, metric in enumerate(metrics):
         for message in _metric(metric):
             yield error(metric, f"metrics[{index}]: {message}")
         if message := _wrong_group(_described(metric)):
             yield error(metric, f"metrics[{index}]: describedObject: {message}", State.WARNING)
-    for direction in ("scaleUp", "scaleDown"):
-        rules = nodes.mapping(nodes.mapping(spec, "behavior"), direction)
-        if message := _tolerance(nodes.text(rules, "tolerance")):
-            yield error(rules, f"behavior.{direction}.tolerance {message}")
-        for part in (rules, *nodes.mappings(nodes.items(rules, "policies"))):
-            for message in _seconds(part):
-                yield error(part, f"behavior.{direction}: {message}")
-
-
-def _seconds(part: MappingNode) -> Iterator[str]:
-    for key, (low, high) in _LIMITS.items():
-        value = _integer(part, key)
-        if value is not None and not low <= value <= high:
-            yield f"{key} {value} is not between {low} and {high}"
+    for problem in behavior.problems(nodes.mapping(spec, "behavior")):
+        yield error(problem.node, str(problem))
 
 
 def _metric(metric: MappingNode) -> Iterator[str]:
@@ -104,7 +87,11 @@ def _metric(metric: MappingNode) -> Iterator[str]:
         yield f"type {type_} needs the key {key}"
         return
     target = nodes.mapping(source, "target")
-    if not any(nodes.text(target, each) for each in targets):
+    given = [each for each in targets if nodes.text(target, each)]
+    for each in given:
+        if not _is_positive(nodes.text(target, each)):
+            yield f"{each} {nodes.text(target, each)} must be above 0"
+    if not given:
         found = nodes.text(target, "type")
         shown = f", and the target has type {found}" if found else ""
         yield f"type {type_} needs {' or '.join(targets)} in its target{shown}"
@@ -130,19 +117,34 @@ def _wrong_group(reference: MappingNode) -> str:
     return f"{kind} is in {served[0]}, not in {version or 'v1'}. Write apiVersion: {served[0]}"
 
 
+def _bounds(spec: MappingNode, metrics: Iterable[MappingNode]) -> Iterator[str]:
+    """Yield what is wrong with minReplicas and maxReplicas."""
+    low, high = _integer(spec, "minReplicas"), _integer(spec, "maxReplicas")
+    is_whole = "scaleTargetRef" in spec.entries  # a patch of kustomize has it rarely
+    if is_whole and "maxReplicas" not in spec.entries:
+        yield "maxReplicas is missing"
+    elif high is not None and high < 1:
+        yield f"maxReplicas {high} is less than 1"
+    elif low is not None and high is not None and low > high:
+        yield f"minReplicas {low} is above maxReplicas {high}"
+    types = {nodes.text(each, "type") for each in metrics}
+    if low is not None and low < 0:
+        yield f"minReplicas {low} is less than 0"
+    elif low == 0 and is_whole and not types & {"Object", "External"}:
+        yield "minReplicas 0 needs a metric of type Object or External"
+
+
 def _integer(node: MappingNode, key: str) -> int | None:
     text = nodes.text(node, key)
-    return int(text) if text.isdecimal() else None
+    return int(text) if re.fullmatch(r"-?[0-9]{1,10}", text) else None
 
 
-def _tolerance(text: str) -> str:
-    if not text:
-        return ""
+def _is_positive(text: str) -> bool:
+    """Return whether a target is above 0; also for other text than a quantity."""
     try:
-        value = quantity.milli_value(text)
-    except QuantityError as error:
-        return f"is not a quantity: {error}"
-    return f"is {text}, and must not be negative" if value < 0 else ""
+        return quantity.milli_value(text) > 0
+    except QuantityError:
+        return True
 
 
 def requests(target: HpaTarget, rule: CompiledRule) -> bool:

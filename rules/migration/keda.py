@@ -7,7 +7,9 @@ converts the values. Follows `apis/keda/v1alpha1` and `pkg/scalers` of KEDA 2.20
 from __future__ import annotations
 
 import difflib
+import functools
 import math
+import operator
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,7 +18,7 @@ from typing import Any
 from urllib.parse import quote_plus
 
 from rules import names, quantity
-from rules.document import nodes
+from rules.document import behavior, nodes
 from rules.document.yaml import MappingNode, Node, Scalar, SequenceNode, is_null
 from rules.errors import DurationError, QuantityError
 from rules.migration.notes import Line, Path, left_out
@@ -374,36 +376,13 @@ def _target(top: _Reader, found: _Reader) -> dict[str, str]:
 
 def _behavior(found: _Reader) -> dict[str, Any]:
     """Return what is known of `behavior`, after the checks of the API server for HPAs."""
-    behavior: dict[str, Any] = {}
-    for direction in ("scaleUp", "scaleDown"):
-        reader = found.below(direction)
-        rules: dict[str, Any] = {
-            "stabilizationWindowSeconds": reader.integer("stabilizationWindowSeconds", 0, 3600),
-            "selectPolicy": reader.choice("selectPolicy", ("Max", "Min", "Disabled")),
-            "tolerance": reader.text("tolerance"),
-        }
-        if reader.has("policies"):
-            rules["policies"] = list(map(_policy, reader.items("policies")))
-            if not rules["policies"]:
-                reader.refuse("policies", "must not be empty")
-        tolerance = _milli(rules["tolerance"] or "0")
-        if tolerance is None or tolerance < 0:
-            reader.refuse("tolerance", "must be a quantity of 0 or more")
-        if kept := {key: value for key, value in rules.items() if value not in (None, "")}:
-            behavior[direction] = kept
-    return behavior
-
-
-def _policy(found: _Reader) -> dict[str, Any]:
-    policy = {
-        "type": found.choice("type", ("Pods", "Percent")),
-        "value": found.integer("value", 1),
-        "periodSeconds": found.integer("periodSeconds", 1, 1800),
-    }
-    for key in policy:
-        if not found.has(key):
-            found.refuse("", f"{key} is missing")
-    return policy
+    values = nodes.plain(found.node)
+    for path, _, message, is_unknown in behavior.problems(found.node):
+        if is_unknown:
+            del functools.reduce(operator.getitem, path[:-1], values)[path[-1]]
+        else:
+            found.refusals.append(left_out((*found.path, *path), message))
+    return {key: value for key, value in values.items() if value}
 
 
 def _check_names(spec: _Reader, triggers: Sequence[_Reader]) -> None:

@@ -357,7 +357,7 @@ RIGHT: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
             "c-selector-string: metrics[0]: selector is the text model=llama",
             "d-pods-value: metrics[0]: type Pods needs averageValue",
             "e-object: metrics[0]: describedObject: Deployment is in apps/v1",
-            "e-object: behavior.scaleDown.tolerance is -0.1, and must not be negative",
+            "e-object: behavior.scaleDown.tolerance must be a quantity of 0 or more",
             (
                 "f-colon: no rule in these files and presets produces vllm:num_requests_waiting; "
                 "that is the name of a series. Load --preset=inference-triton or "

@@ -191,19 +191,21 @@ def of_past(command: settings.CommandSpec, argv: Sequence[str], run: Run) -> int
 
 def _behavior(path: Path) -> Mapping[str, Any]:
     """Return `spec.behavior` in a file, of which it may be all. Raises UnreadableError."""
-    import yaml
+    from rules.document import behavior, nodes
+    from rules.document import yaml as documents
 
     try:
-        document = yaml.safe_load(read_file(path, pipes=True))
+        root, problems = documents.load(read_file(path, pipes=True), file=str(path))
     except OSError as error:
         raise UnreadableError(f"{path}: {error.strerror}") from error
-    except yaml.YAMLError as error:
-        raise UnreadableError(f"{path}: not YAML: {error}") from error
-    if isinstance(document, dict) and set(document) == {"behavior"}:
-        document = document["behavior"]
-    if not isinstance(document, dict):
-        raise UnreadableError(f"{path}: must have scaleUp and scaleDown, as `spec.behavior`")
-    return document
+    if problems or root is None:
+        raise UnreadableError(str(problems[0]) if problems else f"{path} is empty")
+    if isinstance(root, documents.MappingNode) and set(root.entries) == {"behavior"}:
+        root = root.entries["behavior"].value
+    for each in behavior.problems(root):
+        raise UnreadableError(f"{path}:{each.node.line}: {each}")
+    found: Mapping[str, Any] = nodes.plain(root)
+    return found
 
 
 def of_flags(options: type[Options], flags: FlagGroup, **others: Any) -> Options:

@@ -111,24 +111,6 @@ def test_behavior_limits_the_speed_and_lengthens_windows():
     assert result.largest == 7
 
 
-@pytest.mark.parametrize(
-    ("behavior", "problem"),
-    [
-        ({"scaleUpp": {}}, "unknown key scaleUpp"),
-        ({"scaleUp": {"selectPolicy": "Most"}}, "selectPolicy Most"),
-        ({"scaleDown": {"stabilizationWindowSeconds": 3601}}, "stabilizationWindowSeconds 3601"),
-        ({"scaleUp": {"policies": []}}, "policies need"),
-        ({"scaleUp": {"policies": [{"type": "Pods", "value": 0, "periodSeconds": 1}]}}, "policies"),
-        ({"scaleUp": {"policies": [{"type": "Pods"}]}}, "'value'"),
-        ({"scaleUp": 7}, "not as `spec.behavior`"),
-        ({"scaleUp": {"stabilizationWindowSeconds": "a"}}, "not as `spec.behavior`"),
-    ],
-)
-def test_behavior_that_the_api_server_refuses_is_refused(behavior, problem):
-    with pytest.raises(UnreadableError, match=problem):
-        replay.variant(hpa(), behavior=behavior)
-
-
 @pytest.mark.parametrize("bounds", [(5, 4), (0, 0), (-1, 3), (1, 10_001)])
 def test_impossible_bounds_are_refused(bounds):
     with pytest.raises(UnreadableError, match="must not be above"):

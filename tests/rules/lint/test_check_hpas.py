@@ -7,6 +7,7 @@ import pytest
 from rules.document import manifests
 from rules.findings import State
 from rules.lint import check_hpas
+from tests.rules.document import test_behavior
 
 _HPA = """
 apiVersion: autoscaling/v2
@@ -31,10 +32,15 @@ REFUSED = {
     "needs the key object": _HPA.replace("type: Pods", "type: Object"),
     "needs averageValue": _HPA.replace(_TARGET, '{type: Value, value: "50"}'),
     "selector is the text": _HPA.replace("{name: queue}", "{name: queue, selector: a=b}"),
-    "tolerance is -0.1": f'{_HPA}  behavior: {{scaleDown: {{tolerance: "-0.1"}}}}\n',
-    "Seconds 3601": f"{_HPA}  behavior: {{scaleDown: {{stabilizationWindowSeconds: 3601}}}}\n",
-    "periodSeconds 1801": f"{_HPA}  behavior: {{scaleUp: {{policies: [{_POLICY % 1801}]}}}}\n",
-    "periodSeconds 0": f"{_HPA}  behavior: {{scaleUp: {{policies: [{_POLICY % 0}]}}}}\n",
+    "minReplicas 0 needs a metric": _HPA.replace("minReplicas: 1", "minReplicas: 0"),
+    "minReplicas -1 is less than 0": _HPA.replace("minReplicas: 1", "minReplicas: -1"),
+    "maxReplicas is missing": _HPA.replace("  maxReplicas: 3\n", ""),
+    "maxReplicas 0 is less than 1": _HPA.replace("maxReplicas: 3", "maxReplicas: 0"),
+    "averageValue 0 must be above 0": _HPA.replace('"5"', '"0"'),
+    "averageValue -1 must be above 0": _HPA.replace('"5"', '"-1"'),
+    "scaleDown.tolerance must be": f'{_HPA}  behavior: {{scaleDown: {{tolerance: "-0.1"}}}}\n',
+    "policies.0.period": f"{_HPA}  behavior: {{scaleUp: {{policies: [{_POLICY % 1801}]}}}}\n",
+    "selectPolicy must be": f"{_HPA}  behavior: {{scaleUp: {{selectPolicy: min}}}}\n",
 }
 """Words of the error -> an HPA."""
 ACCEPTED = {
@@ -67,6 +73,12 @@ def test_what_the_api_server_accepts_is_a_warning_at_most(words: str) -> None:
     assert all(words in message for _, message in problems)
 
 
+def test_a_patch_of_an_hpa_may_lack_what_another_file_has() -> None:
+    patch = _HPA.partition("  scaleTargetRef")[0] + "  minReplicas: 0\n"
+
+    assert _problems(patch) == []
+
+
 def test_the_api_server_refuses_and_accepts_what_check_says(control_plane) -> None:
     command = ("apply", "--dry-run=server", "--validate=strict", "-f", "-")
 
@@ -75,3 +87,13 @@ def test_the_api_server_refuses_and_accepts_what_check_says(control_plane) -> No
     for text in REFUSED.values():
         with pytest.raises(RuntimeError, match=r"invalid|no matches for kind|BadRequest"):
             control_plane.kubectl(*command, text=text)
+
+
+def test_the_api_server_refuses_and_accepts_the_same_behavior(control_plane) -> None:
+    command = ("apply", "--dry-run=server", "--validate=strict", "-f", "-")
+
+    for text in test_behavior.ACCEPTED:
+        control_plane.kubectl(*command, text=f"{_HPA}  behavior: {text}\n")
+    for text in test_behavior.REFUSED:
+        with pytest.raises(RuntimeError, match=r"invalid|BadRequest|unknown field|unmarshal"):
+            control_plane.kubectl(*command, text=f"{_HPA}  behavior: {text}\n")

@@ -282,6 +282,30 @@ def test_a_forecast_that_cannot_be_made_is_refused(value: str, problem: str) -> 
 
 
 @pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", " is empty"),
+        ("scaleUp: {tolerance: 10%}", ":1: behavior.scaleUp.tolerance must be a quantity"),
+        ("behavior:\n  scaleUp: {policies: []}", ":2: behavior.scaleUp.policies must be a list"),
+        ("{behavior: {}, scaleUp: {}}", ":1: behavior.behavior is none of scaleUp, scaleDown"),
+        ("scaleUp: [", "b.yaml:2:1: error: invalid YAML"),
+    ],
+)
+async def test_behavior_that_the_api_server_refuses_is_refused(
+    arguments: list[str],
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    text: str,
+    problem: str,
+) -> None:
+    file = tmp_path / "b.yaml"
+    file.write_text(text)
+
+    assert await run("default/gpu-hpa", *arguments, f"--behavior={file}") == 1
+    assert problem in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
     ("extra", "problem"),
     [
         (["--behavior=/absent.yaml"], "/absent.yaml: No such file"),

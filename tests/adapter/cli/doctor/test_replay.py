@@ -26,7 +26,6 @@ class Client:
     ("options", "problem"),
     [
         ({"maximum": 0}, "must not be above"),
-        ({"behavior": {"scaleUp": {"policies": []}}}, "spec.behavior"),
         ({"targets": ("1",), "metric": "other"}, "give one of the metrics duty_cycle_current"),
     ],
 )
