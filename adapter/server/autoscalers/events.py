@@ -56,18 +56,21 @@ class Events:
             )
         return frozenset(names)
 
-    async def write(self, change: Change) -> None:
-        """Write the Event of a change, unless it is the last one that was written."""
+    async def write(self, change: Change) -> bool:
+        """Write the Event of a change, unless it is the last one that was written.
+
+        Return whether that is done or refused; otherwise, another attempt may succeed.
+        """
         namespace = change.hpa.namespace
-        with self._writer.reporting():
+        with self._writer.reporting() as writing:
             present = await self._writer.read(namespace, change.name(resolved=change.resolved))
             other = await self._writer.read(namespace, change.name(resolved=not change.resolved))
-            if present is not None and last_written(present) >= last_written(other):
-                return
             if present is not None:
-                await self._writer.repeat(present, change.message)
+                if last_written(present) < last_written(other):
+                    await self._writer.repeat(present, change.message)
             elif other is not None or not change.resolved:  # else nobody was told that it was not
                 await self._create(change)
+        return not writing.failed
 
     async def _create(self, change: Change) -> None:
         about = {

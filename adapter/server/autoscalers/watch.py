@@ -199,7 +199,10 @@ class Autoscalers:
         while True:
             change = await self._changes.get()
             with guarded(_name(change.hpa), "the Event cannot be written"):
-                await self._events.write(change)
+                written = await self._events.write(change)
+                state = self._states.get((change.hpa.uid, change.metric))
+                if state is not None and not written:
+                    state.reported = not change.resolved  # the next check finds it again
 
     async def _check_all(self, index: SharedIndex[WatchedHpa], requests: asyncio.TaskGroup) -> None:
         kinds, known = self._kinds(), dict[str, _Known]()

@@ -130,18 +130,22 @@ class Told:
         self.before: frozenset[str] = frozenset()
         self.turn: asyncio.Semaphore | None = None
         """Lets one Event be written each."""
-        self.defects = 0
+        self.defects = self.failures = 0
 
     async def unresolvable(self) -> frozenset[str]:
         return self.before
 
-    async def write(self, change: Change) -> None:
+    async def write(self, change: Change) -> bool:
         if self.turn is not None:
             await self.turn.acquire()
         if self.defects:
             self.defects -= 1
             raise AssertionError
+        if self.failures:
+            self.failures -= 1
+            return False
         self.changes.append((change.hpa.name, change.resolved, change.message))
+        return True
 
 
 class Bed:
@@ -568,6 +572,16 @@ async def test_an_event_that_cannot_be_written_for_another_reason_ends_nothing(
 
     assert "default/web: the Event cannot be written" in caplog.text
     assert [resolved for _, resolved, _ in bed.told.changes] == [True]
+
+
+async def test_an_event_that_could_not_be_written_is_written_later() -> None:
+    bed = Bed()
+    bed.error = LOST
+    bed.told.failures = 3
+
+    await bed.run(60)
+
+    assert [resolved for _, resolved, _ in bed.told.changes] == [False]
 
 
 ROLLOUTS = GroupResource("argoproj.io", "rollouts")
