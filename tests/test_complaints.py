@@ -5,7 +5,6 @@ Prometheus is real, and the server is complete; only the objects of the cluster 
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import subprocess
@@ -25,6 +24,7 @@ from tools.presets import api
 from tools.presets.api import GROUP, Api
 from tools.real import prometheus
 from tools.real.prometheus import Prometheus
+from tools.waiting import until
 
 ROOT = Path(__file__).parents[1]
 QUERY = "avg by (<<.GroupBy>>) (<<.Series>>{<<.LabelMatchers>>})"
@@ -178,9 +178,11 @@ async def test_6_one_bad_rule_or_a_short_failure_of_prometheus_empties_everythin
             assert await served.pods("n", "busy") == {"a": 20}
             assert "pods/busy" in await _listed(served)
             server.kill()
-            async with asyncio.timeout(10):
-                while "rules[1]" not in await _rules_health(served):  # noqa: ASYNC110 - HTTP only
-                    await asyncio.sleep(0.1)
+
+            async def fails() -> bool:
+                return "rules[1]" in await _rules_health(served)
+
+            await until(fails)
             assert "pods/busy" in await _listed(served)
             server.start()
             server.put('busy{namespace="n",pod="a"} 30')

@@ -23,7 +23,7 @@ class Clock:
         return self.now
 
 
-async def until(condition: Callable[[], object], *, seconds: float = 30) -> None:
+async def until(condition: Callable[[], object], *, seconds: float = 90) -> None:
     """Return once `condition()`, which may be a coroutine, is true.
 
     The limit only ends a test that would wait forever.

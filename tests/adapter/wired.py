@@ -420,7 +420,7 @@ async def send(port: int, data: bytes, method: str = "GET") -> Reply:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
         writer.write(data)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             return _reply(await reader.read(), method)
     finally:
         writer.close()

@@ -159,7 +159,7 @@ async def test_two_replicas_share_a_ca_and_are_available_at_once(applied, kube):
         running = asyncio.create_task(one.apiservices.run())
         for name in API_SERVICES:
             # Without a change of the APIService, the aggregator tries again only after 30 s.
-            await asyncio.to_thread(applied.wait_available, name, seconds=20)
+            await asyncio.to_thread(applied.wait_available, name)
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
 
@@ -309,7 +309,7 @@ async def test_a_secret_of_another_type_is_not_used(secret_restored, applied, ku
     def token():
         return applied.admin.get(SECRET).get("data")
 
-    await asyncio.to_thread(wait_for, token, "the Secret has a token", seconds=20)
+    await asyncio.to_thread(wait_for, token, "the Secret has a token")
     before = token()
     assert not await replica.controller.attempt()
 

@@ -95,10 +95,9 @@ def published(control_plane: ControlPlane, adapter: Server, served: int) -> Cont
                 len(discovered(control_plane, group)) == versions
             ),
             f"every version of {group} has resources",
-            seconds=70,
         )
     for path in ("/openapi/v2", "/openapi/v3"):
-        wait_for(lambda path=path: described(control_plane, path), f"{path} has ours", seconds=70)
+        wait_for(lambda path=path: described(control_plane, path), f"{path} has ours")
     return control_plane
 
 

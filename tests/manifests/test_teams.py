@@ -171,7 +171,7 @@ def report(plane: ControlPlane, namespace: str) -> dict[str, Any]:
 
 def test_rules_of_a_team_count_in_its_namespace_only(plane: ControlPlane, adapter: Server) -> None:
     put(plane, "team-x", TEAM.replace("OFFSET", "100"))
-    wait_for(lambda: queue(plane, "team-x") == "110", "the team's metric", seconds=40)
+    wait_for(lambda: queue(plane, "team-x") == "110", "the team's metric")
 
     assert queue(plane, "team-y") == "404"
     assert value(plane, "namespaces/team-x/all_queues") == "10"  # without those of team-y
@@ -191,7 +191,7 @@ def test_rules_of_a_team_count_in_its_namespace_only(plane: ControlPlane, adapte
         }
     }
     assert report(plane, "team-y")["items"] == {}
-    wait_for(lambda: "queue_length" in status(plane, "team-x"), "the annotation", seconds=30)
+    wait_for(lambda: "queue_length" in status(plane, "team-x"), "the annotation")
     assert status(plane, "team-x") == (
         f"{HIDDEN}; 3 rules in use; metrics: external/all_queues, namespaces/queue_length, "
         "pods/queue_length"
@@ -205,23 +205,22 @@ def test_two_teams_have_a_metric_of_the_same_name(plane: ControlPlane, adapter: 
     wait_for(
         lambda: [queue(plane, each) for each in NAMESPACES] == ["1010", "2011"],
         "each team's metric",
-        seconds=40,
     )
     assert [value(plane, f"namespaces/{each}/all_queues") for each in NAMESPACES] == ["10", "11"]
 
 
 def test_a_refused_version_has_no_effect_and_says_why(plane: ControlPlane, adapter: Server) -> None:
     put(plane, "team-x", TEAM.replace("OFFSET", "1"))
-    wait_for(lambda: queue(plane, "team-x") == "11", "the team's metric", seconds=40)
+    wait_for(lambda: queue(plane, "team-x") == "11", "the team's metric")
 
     put(plane, "team-x", TEAM.replace("OFFSET", "info(queue_length)"))
-    wait_for(lambda: "refused" in status(plane, "team-x"), "the annotation", seconds=40)
+    wait_for(lambda: "refused" in status(plane, "team-x"), "the annotation")
 
     assert "cannot use info()" in status(plane, "team-x")
     (item,) = report(plane, "team-x")["items"].values()
     assert (item["state"], item["rules"], item["metrics"]) == ("Refused", 0, [])
     assert "cannot use info()" in item["problems"][0]
-    wait_for(lambda: queue(plane, "team-x") == "404", "the end of the rules", seconds=40)
+    wait_for(lambda: queue(plane, "team-x") == "404", "the end of the rules")
     path = "/apis/custom.metrics.k8s.io/v1beta1/namespaces/team-x/pods/web-0/queue_length"
     causes = plane.admin.request("GET", path).document["details"]["causes"]
     (refused,) = [each for each in causes if each["reason"] == "RulesRefused"]
@@ -235,9 +234,9 @@ def test_a_refused_version_has_no_effect_and_says_why(plane: ControlPlane, adapt
     assert "cannot use info()" in told["message"]
 
     put(plane, "team-x", TEAM.replace("OFFSET", "2"))
-    wait_for(lambda: queue(plane, "team-x") == "12", "the team's metric", seconds=40)
+    wait_for(lambda: queue(plane, "team-x") == "12", "the team's metric")
     plane.kubectl("delete", "configmap", "rules", "--namespace=team-x")
-    wait_for(lambda: queue(plane, "team-x") == "404", "the end of the metric", seconds=40)
+    wait_for(lambda: queue(plane, "team-x") == "404", "the end of the metric")
     assert report(plane, "team-x")["count"] == 0
     assert "CRITICAL" not in adapter.log
     assert "Traceback" not in adapter.log
@@ -258,7 +257,7 @@ def test_restarted_replicas_have_the_same_rules_in_use(
     }
     for name in reversed(rules):
         put(plane, "team-x", TEAM.replace("OFFSET", "2"), name=name)
-    wait_for(lambda: len(report(plane, "team-x")["items"]) == 4, "all of them", seconds=40)
+    wait_for(lambda: len(report(plane, "team-x")["items"]) == 4, "all of them")
     for name, text in rules.items():
         put(plane, "team-x", text, name=name)
 
@@ -273,15 +272,15 @@ def test_restarted_replicas_have_the_same_rules_in_use(
         return " ".join(each["state"] for each in found["items"].values())
 
     expected = "InUse Refused Refused Refused"
-    wait_for(lambda: states() == expected, "what is in use", seconds=40)
+    wait_for(lambda: states() == expected, "what is in use")
     before = decided()
     second = server_of(plane, tmp_path_factory.mktemp("second"), scraped)
     adapter.stop()
     second.start()
     try:
-        wait_for(lambda: states() == expected, "what is in use", seconds=40)
+        wait_for(lambda: states() == expected, "what is in use")
         assert decided() == before
-        wait_for(lambda: queue(plane, "team-x") == "11", "the team's metric", seconds=40)
+        wait_for(lambda: queue(plane, "team-x") == "11", "the team's metric")
     finally:
         second.stop()
         adapter.start()
@@ -298,5 +297,5 @@ def test_who_may_view_a_namespace_may_read_what_became_of_its_rules(
     path = "/apis/custom.metrics.k8s.io/v1beta1/namespaces/{}/teamrules".format
 
     # The API server aggregates ClusterRoles in the background.
-    wait_for(lambda: user.request("GET", path("team-x")).status == 200, "the right", seconds=20)
+    wait_for(lambda: user.request("GET", path("team-x")).status == 200, "the right")
     assert user.request("GET", path("team-y")).status == 403

@@ -150,9 +150,9 @@ class Server:
         """Wait until the adapter is ready, and every APIService passes requests on to it."""
         # A pod gets requests once it is ready, but this process gets them as soon as it listens.
         ready = partial(status, f"{self.url}/readyz", context=INSECURE)
-        wait_for(lambda: ready() == OK, "the adapter is ready", seconds=60)
+        wait_for(lambda: ready() == OK, "the adapter is ready")
         for name in self.api_services:
-            self._control_plane.wait_available(name, seconds=60)
+            self._control_plane.wait_available(name)
             # The condition may be left from an earlier process.
             version, _, group = name.partition(".")
             path = f"/apis/{group}/{version}"

@@ -159,7 +159,7 @@ class ControlPlane:
                 return condition["status"] == "True", condition.get("message", "")
         return False, "the condition is not set yet"
 
-    def wait_available(self, name: str, *, seconds: float = 20) -> None:
+    def wait_available(self, name: str, *, seconds: float = 90) -> None:
         """Wait until an APIService is Available. Raises TimeoutError with the reason."""
         try:
             wait_for(lambda: self.available(name)[0], f"{name} is Available", seconds=seconds)

@@ -356,7 +356,7 @@ def _install(control_plane: ControlPlane, port: int, ca: bytes) -> None:
     runtime["overhead"] = {"podFixed": {"cpu": "250m", "memory": "120Mi"}}
     admin.call("POST", _CLASSES, runtime)
     for each in _API_SERVICES:
-        control_plane.wait_available(each, seconds=60)
+        control_plane.wait_available(each)
     wait_for(lambda: admin.exists(TARGETS), "the CRD is served")
     account = PODS.replace("pods", "serviceaccounts/default")
     wait_for(lambda: admin.exists(account), "an account")
@@ -378,7 +378,7 @@ def _remove(control_plane: ControlPlane) -> None:
     admin.request("DELETE", _NAMESPACE)
     # The next user of this control plane cannot create objects in a namespace that is ending.
     for gone in (_NAMESPACE, crd):
-        wait_for(partial(_is_gone, admin, gone), f"the end of {gone}", seconds=60)
+        wait_for(partial(_is_gone, admin, gone), f"the end of {gone}")
 
 
 def create_pod(admin: Client, name: str, app: str, spec: dict[str, Any]) -> None:

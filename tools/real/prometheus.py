@@ -168,8 +168,11 @@ def run(
         prometheus.stop()
 
 
-def wait_for(condition: Callable[[], object], what: str, *, seconds: float = 20) -> None:
-    """Poll `condition` until it is true. Raises TimeoutError, whose text contains `what`."""
+def wait_for(condition: Callable[[], object], what: str, *, seconds: float = 90) -> None:
+    """Poll `condition` until it is true. Raises TimeoutError, whose text contains `what`.
+
+    The limit only ends a test that would wait forever.
+    """
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:

@@ -85,7 +85,7 @@ def adapter(
         try:
             daemon.start()
             for name in CUSTOM.apiservices:
-                control_plane.wait_available(name, seconds=60)
+                control_plane.wait_available(name)
             yield prometheus
         finally:
             daemon.kill()

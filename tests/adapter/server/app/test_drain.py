@@ -219,7 +219,7 @@ async def test_a_second_signal_ends_the_process_immediately(replicas, slow, dela
 
     replica.process.send_signal(second)
 
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         assert await replica.process.wait() == 1
     with pytest.raises((OSError, asyncio.IncompleteReadError)):
         await pending
@@ -334,7 +334,7 @@ async def test_a_client_in_its_handshake_does_not_delay_the_shutdown(turns):
             await asyncio.sleep(0)
         connection.send(last)
 
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             await closing
 
 

@@ -52,14 +52,14 @@ async def test_presets_read_it_while_it_responds_and_the_given_one_otherwise(
 
         stopped: Prometheus | None = None
         await until(lambda: reads(1))
-        await until(lambda: reads(2), seconds=40)
+        await until(lambda: reads(2))
 
         async def has_one_over_time() -> bool:
             given.put(SERIES.format(1))
             return await served.pods("default", "duty_cycle_over_time") == {"a": 1}
 
         # Its data do not cover three minutes, and those of the other one have a step each 15 s.
-        await until(has_one_over_time, seconds=20)
+        await until(has_one_over_time)
 
         stopped = given
         given.stop()
@@ -69,7 +69,7 @@ async def test_presets_read_it_while_it_responds_and_the_given_one_otherwise(
         given.start()
         stopped = embedded
         embedded.stop()
-        await until(lambda: reads(1), seconds=40)
+        await until(lambda: reads(1))
         async with served.session.get(f"{served.url}/readyz?verbose", ssl=False) as response:
             assert "[!]prometheus-embedded degraded: does not respond" in await response.text()
 
@@ -96,6 +96,6 @@ async def test_alone_it_is_read_by_all_rules_and_says_what_it_has_no_data_for(
             return "Prometheus in the pod has data since" in causes["WindowNotFull"]
 
         await until(says_since_when)
-        await until(has_a_value, seconds=40)
+        await until(has_a_value)
         assert await served.pods("default", "duty_cycle_current") == {"a": 2}
         assert (await served.get(OVER_TIME))[0] == 500

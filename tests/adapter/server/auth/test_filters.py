@@ -295,7 +295,7 @@ async def test_a_closed_connection_releases_its_slot(api):
         await gate.reached.wait()
         writer.close()
         await writer.wait_closed()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await gate.left.wait()
         gate.opened.set()
 

@@ -353,7 +353,7 @@ class Server:
                     incoming.write(received) if received else incoming.write_eof()
 
         try:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 await until_done(tls.do_handshake)
                 tls.write(b"GET /version HTTP/1.1\r\nHost: x\r\nConnection: close\r\n")
                 tls.write("".join(f"{key}: {each}\r\n" for key, each in CAROL.items()).encode())

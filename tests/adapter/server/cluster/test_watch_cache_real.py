@@ -107,13 +107,13 @@ class Bed:
         return await self.objects.names(PODS, namespace=namespace, selector=selector)
 
     async def until_status(self, text, *, present=True):
-        await until(lambda: (text in self.caches.status().fact) is present, seconds=60)
+        await until(lambda: (text in self.caches.status().fact) is present)
 
     async def until_names(self, expected):
         async def are_expected():
             return await self.names() == expected
 
-        await until(are_expected, seconds=60)
+        await until(are_expected)
 
 
 @pytest.fixture

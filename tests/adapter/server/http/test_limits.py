@@ -87,7 +87,7 @@ async def connected(port, source="127.0.0.1", *, certificate=False):
 
 async def exchange(port, *parts):
     """Send `parts` and return everything that is received; empty if the connection breaks."""
-    async with connected(port) as (reader, writer), asyncio.timeout(10):
+    async with connected(port) as (reader, writer), asyncio.timeout(60):
         with contextlib.suppress(ConnectionError, ssl.SSLError):
             for part in parts:
                 writer.write(part)

@@ -709,7 +709,7 @@ async def test_attempted_is_set_after_the_timeout_if_prometheus_hangs(make, prox
     fake = await proxy(fakes.hangs)
     relist = make(fake.url, rule("hanging"), timeout=0.1)
 
-    async with running(relist.run()), asyncio.timeout(5):
+    async with running(relist.run()), asyncio.timeout(60):
         await relist.attempted.wait()
 
     assert relist.statuses[0].listed is None
@@ -730,7 +730,7 @@ async def test_prometheus_that_is_down_at_start_is_retried(make, tmp_path):
     relist = make(late.url, rule('{__name__=~"late"}'), random=lambda: 0.0)
     try:
         async with running(relist.run()):
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(60):
                 await relist.attempted.wait()
             assert relist.generation.catalog.entries == ()
             assert relist.statuses[0].failed
