@@ -6,6 +6,7 @@ compared with golden.json.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from adapter.cli import program
 from rules.exporters import detect
 from tools.presets import api, worlds
 from tools.presets.table import EXPORTERS, GOLDEN, METRICS, PRESETS, SCHEMES, VARIANTS
@@ -240,3 +242,31 @@ def _expected_nodes() -> dict[str, Fraction]:
 
 def _round(value: float) -> Fraction:
     return Fraction(round(value * 1000), 1000)
+
+
+@pytest.mark.usefixtures("real_servers")
+def test_memory_of_hami_is_the_sum_of_the_containers_that_share_a_gpu(tmp_path, capsys):
+    """The numbers of virtual devices begin with 0 in each container. Two scrapes are one."""
+    own = 'exported_namespace="ml",exported_pod="p",device_uuid="g",vdevice_index="0"'
+    scraped = ('container="{}"', 'exported_container="{}",container="vgpu-monitor"')
+    series = [
+        {"series": f"hami_vgpu_memory_{name}_bytes{{{own},{label.format(each)}}}", "values": values}
+        for label in scraped
+        for each, used in (("a", "1000x20"), ("b", "3000x20"))
+        for name, values in (("used", used), ("limit", "4000x20"))
+    ]
+    cases = [
+        {"eval_time": "3m", "metric": metric, "namespace": "ml", "exp_values": {"p": value}}
+        for metric, value in (
+            ("memory_used_bytes_current", 4000),
+            ("memory_used_bytes_over_time", 4000),
+            ("memory_utilization_current", 50),
+        )
+    ]
+    file = tmp_path / "tests.yaml"
+    test = {"interval": "15s", "input_series": series, "custom_metric_test": cases}
+    file.write_text(json.dumps({"presets": ["gpu-hami"], "tests": [test]}))
+
+    code = program.main(["test", str(file)])
+
+    assert code == 0, capsys.readouterr().out
