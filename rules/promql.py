@@ -44,7 +44,7 @@ _DEFAULT = re.compile(r"\s*(?:on\s*\(\s*\)\s*)?vector\s*\(", re.IGNORECASE)
 _SET_OPERATOR = re.compile(r"(and|or|unless)\b(\s*(on|ignoring)\s*\([^)]*\))?", re.IGNORECASE)
 """A binary operator below comparisons, and the labels by which it joins."""
 _COMPARISON = re.compile(
-    r"(?:[<>]=?|[=!]=)\s*[-+]?[\d.]+(?:e[-+]?\d+)?\b(?!\s*[-+*/%^])", re.IGNORECASE
+    r"(?:[<>]=?|[=!]=)\s*[-+]?[\d.]++(?:e[-+]?\d+)?\b(?!\s*[-+*/%^])", re.IGNORECASE
 )
 _KEYWORD = re.compile(
     r"""(?: "(?:\\.|[^"\\])*(?:"|\\?\Z) | '(?:\\.|[^'\\])*(?:'|\\?\Z) | `[^`]*` | \#[^\n]*

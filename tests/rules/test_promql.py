@@ -222,6 +222,8 @@ def test_a_query_is_one_line_that_means_the_same(query: str, line: str) -> None:
         ("max by (a) (x) + 1 and on (a) (y) > 0", ("(y)", "> 0")),
         ("f(a, b / c >= 2)", ("b / c", ">= 2")),
         ("x > 2 * y", None),
+        ("x > 1.5 * y", None),
+        ("x > 1.5", ("x", "> 1.5")),
         ("x > bool 3", None),
         ("x > 1 and y < 2", None),
         ('x{a=~"b"}', None),
