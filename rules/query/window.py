@@ -26,8 +26,11 @@ def seconds(query: str) -> float:
 
 
 def _seconds(text: str) -> float:
-    """Return the seconds of a duration; 0 for any other text, as in a regular expression."""
+    """Return the seconds of a duration or a number; 0 for any other text.
+
+    Brackets may be those of a regular expression.
+    """
     try:
-        return quantity.prometheus_duration(text) / 1e9
+        return quantity.prometheus_duration(f"{text}s" if text.isdecimal() else text) / 1e9
     except DurationError:
         return 0.0

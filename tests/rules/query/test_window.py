@@ -19,6 +19,7 @@ from rules.ruleset import load
         ("max_over_time(rate(a[2m])[10m:])", 720),
         ("a offset 2m or b OFFSET 30s", 120),
         ("rate(a[5m] offset 1h)", 3900),
+        ("rate(a[300] offset 60)", 360),
         ('a{pod=~"b[0-9]|c[abc]"}', 0),
     ],
 )
