@@ -234,7 +234,8 @@ class Views:
         items = [
             each
             for each in await self.reader.metrics()
-            if all(word in f"{each['metric']} {' '.join(each['objects'])}" for word in query.words)
+            for text in [f"{each['metric']} {' '.join(each['objects'])}".lower()]
+            if all(word in text for word in query.words)
         ]
         summary = counted(len(items), "metric")
         return View(

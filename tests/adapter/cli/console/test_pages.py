@@ -549,18 +549,19 @@ async def test_metrics_are_listed_with_their_kinds(world, start):
             for each in names
         ]
     }
-    world.documents[EXTERNALS] = {"resources": [{"name": "jobs", "namespaced": True}]}
+    world.documents[EXTERNALS] = {"resources": [{"name": "Jobs", "namespaced": True}]}
     client = await start(world)
 
     listed = await (await client.get("/metrics.json")).json()
 
     assert {each["metric"]: each["objects"] for each in listed["items"]} == {
         "duty": ["deployments.apps", "nodes", "pods"],
-        "jobs": ["external"],
+        "Jobs": ["external"],
         "queue": ["namespaces"],
     }
-    found = await (await client.get("/metrics.txt?search=external")).text()
-    assert found.splitlines() == ["1 metric", "jobs  external"]
+    for search in ("external", "Jobs"):
+        found = await (await client.get(f"/metrics.txt?search={search}")).text()
+        assert found.splitlines() == ["1 metric", "Jobs  external"]
 
 
 @pytest.mark.slow
