@@ -90,7 +90,8 @@ class TokenGuard:
         )
 
     def _is_token(self, text: str) -> bool:
-        return hmac.compare_digest(text.encode(), self.token.encode())
+        # Bytes of a header that are not UTF-8 are surrogates.
+        return hmac.compare_digest(text.encode(errors="surrogateescape"), self.token.encode())
 
     def _signed_in(self, request: web.Request) -> web.Response:
         """Return the cookie, and lead to the same address without the token."""

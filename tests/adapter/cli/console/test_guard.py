@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 LIST = "/apis/autoscaling/v2/horizontalpodautoscalers"
@@ -45,6 +47,16 @@ async def test_without_the_token_nothing_is_shown_or_requested(world, start, hea
         assert response.status == 401
         assert "Authorization: Bearer TOKEN" in await response.text()
     assert set(world.requests) <= {LIST}  # the watch
+
+
+async def test_a_token_that_is_not_utf_8_is_refused(world, start):
+    client = await start(world)
+    reader, writer = await asyncio.open_connection(client.server.host, client.server.port)
+
+    writer.write(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer \xff\r\n\r\n")
+
+    assert (await reader.readline()).startswith(b"HTTP/1.1 401 ")
+    writer.close()
 
 
 @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "10.0.0.1:80", "[::"])
