@@ -43,8 +43,15 @@ def find(program: Program, folder: Path, environ: Mapping[str, str]) -> Path:
     if on_path := shutil.which(program.name, path=environ.get("PATH")):
         return Path(on_path)
     unpacked = folder / program.folder / program.name
-    if not unpacked.exists():
-        _unpack(program, folder, environ)
+    try:
+        if not unpacked.exists():
+            _unpack(program, folder, environ)
+    except OSError as error:
+        raise NoProgramError(
+            f"{program.name} is not on the PATH, and its Debian package cannot be unpacked in "
+            f"{folder}: {error.strerror}:\n"
+            f"install {program.title} ({program.home}), or set ${program.variable} to its path"
+        ) from error
     return unpacked
 
 

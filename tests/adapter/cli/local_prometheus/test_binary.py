@@ -87,6 +87,13 @@ def test_a_failed_download_explains_what_to_do(tmp_path: Path, tools: Path) -> N
         binary.find(environment(tmp_path, tools))
 
 
+def test_a_cache_that_cannot_be_written_explains_what_to_do(tmp_path: Path, tools: Path) -> None:
+    (tmp_path / "cache").touch()
+
+    with pytest.raises(debian.NoProgramError, match=r"File exists:\ninstall Prometheus"):
+        binary.find(environment(tmp_path, tools))
+
+
 def test_without_debians_tools_the_error_explains_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(
         debian.NoProgramError,
