@@ -149,7 +149,7 @@ class Checks:
 def _rights() -> Iterable[Right]:
     """Yield what the caller needs; the namespace may not exist yet."""
     needed = (
-        ("", "namespaces", ("create", "list", "delete")),
+        ("", "namespaces", ("create", "get", "list", "delete")),
         ("", "nodes", ("list",)),
         ("", "configmaps", ("create", "patch")),
         ("", "pods", ("list",)),

@@ -226,6 +226,7 @@ class _Run:
         for each in reversed(events):
             if (
                 each["type"] == "Warning"
+                and each["time"]
                 and datetime.fromisoformat(each["time"]).timestamp() >= since
             ):
                 return f"{each['object']}: {each['message'].rstrip('.')}"

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rules import quantity
+
 Document = dict[str, Any]
 
 NAMESPACE = "gpu-metrics-conformance"
@@ -236,7 +238,11 @@ def offered(nodes: Iterable[Mapping[str, Any]], resource: str = "") -> tuple[str
         for each in nodes
     }
     for name in (resource,) if resource else RESOURCES:
-        found = {node: int(has[name]) for node, has in allocatable.items() if int(has.get(name, 0))}
+        found = {
+            node: number
+            for node, has in allocatable.items()
+            if (number := quantity.parse(has.get(name, "0")) // 1000)
+        }
         if found:
             return name, found
     return "", {}

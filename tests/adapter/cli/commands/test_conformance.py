@@ -14,10 +14,11 @@ import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from adapter.cli.commands import conformance_evidence, conformance_workload
+from adapter.cli.commands import conformance_evidence, conformance_run, conformance_workload
 from adapter.cli.commands.conformance_evidence import Evidence
 from adapter.cli.commands.conformance_workload import BUSY, IDLE, NAMESPACE, Workload
 from adapter.cli.console import pages
@@ -130,6 +131,7 @@ def test_each_object_names_the_run():
     [
         ("", ("amd.com/gpu", {"b": 8})),
         ("nvidia.com/mig-1g.10gb", ("nvidia.com/mig-1g.10gb", {"c": 7})),
+        ("nvidia.com/gpumem", ("nvidia.com/gpumem", {"c": 80_000})),
         ("nvidia.com/gpu", ("", {})),
     ],
 )
@@ -137,13 +139,23 @@ def test_the_first_known_resource_of_a_node_is_used(resource, found):
     has = {
         "a": {"cpu": "64", "memory": "1Ti"},
         "b": {"nvidia.com/gpu": "0", "amd.com/gpu": "8"},
-        "c": {"nvidia.com/mig-1g.10gb": "7"},
+        "c": {"nvidia.com/mig-1g.10gb": "7", "nvidia.com/gpumem": "80k"},
     }
     nodes = [
         {"metadata": {"name": name}, "status": {"allocatable": each}} for name, each in has.items()
     ]
 
     assert conformance_workload.offered(nodes, resource) == found
+
+
+async def test_a_warning_without_a_time_is_not_the_cause_of_a_failure():
+    async def get(_path: str, _params: object) -> Mapping[str, object]:
+        return {"items": [{"type": "Warning", "message": "old"}]}
+
+    client = SimpleNamespace(kube=SimpleNamespace(get=get))
+    run = conformance_run._Run(client, None, evidence(), print)
+
+    assert not await run._complaint(0.0)
 
 
 def hpa(reason: str) -> autoscaler.Autoscaler:
@@ -240,7 +252,7 @@ def test_nothing_is_created_without_rights_or_without_an_adapter(control_plane, 
 
     code, output, error = cli("conformance", f"--kubeconfig={nobody}")
     assert code == 1
-    assert "failure rights: you may not create and list and delete namespaces; " in error
+    assert "failure rights: you may not create and get and list and delete namespaces; " in error
     assert "{apiGroups: [autoscaling], resources: [horizontalpodautoscalers]" in error
     assert output.startswith("pod_autoscaling: failed")
 
