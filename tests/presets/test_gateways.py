@@ -244,11 +244,31 @@ CASES: Mapping[str, tuple[Series, str, str, Expected]] = {
         {'{requested_model="llama"}': 8},
     ),
     "the first request of a model counts": (
-        {f'{ROUTED}{{namespace="default",model="llama"}}': "_x38 1x2"},
+        {
+            f'{ROUTED}{{namespace="default",model="llama"}}': "_x38 1x2",
+            'up{namespace="default"}': "1x40",
+        },
         ROUTER_RATE,
         "",
         {'{model="llama"}': 0.008},
     ),
+    **{
+        f"an old {metric} after a gap in which {gap}": (
+            {
+                f'{series}{{namespace="default",instance="a",{label}="x"}}': "9000x9 _x28 9012x2",
+                'up{namespace="default",instance="a"}': up,
+                'up{namespace="default",instance="b"}': "1x40",
+            },
+            metric,
+            "",
+            {f'{{{label}="x"}}': 0},
+        )
+        for series, metric, label in (
+            (ROUTED, ROUTER_RATE, "model"),
+            (REQUESTS, LITELLM_RATE, "requested_model"),
+        )
+        for gap, up in (("Prometheus was down", "1x9 _x28 1x2"), ("scrapes failed", "1x9 0x27 1x2"))
+    },
     "no request for two minutes": (
         {f'{ROUTED}{{namespace="default",model="llama"}}': "0+60x20 1200x20"},
         ROUTER_RATE,
