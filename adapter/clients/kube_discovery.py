@@ -93,4 +93,6 @@ def _aggregated_resources(version: Mapping[str, Any]) -> tuple[ApiResource, ...]
 
 
 def _resource(name: str, singular: str | None, kind: str, namespaced: bool) -> ApiResource:
-    return ApiResource(name=name, singular=singular or "", kind=kind, namespaced=namespaced)
+    texts = {"name": name, "singular": singular or "", "kind": kind}
+    "".join(texts.values())  # raises TypeError if one is not a string
+    return ApiResource(**texts, namespaced=bool(namespaced))

@@ -288,7 +288,13 @@ async def test_resource_that_only_carries_subresources_is_left_out(cluster, api)
 
 @pytest.mark.parametrize(
     "failure",
-    [{"status": 503}, {"body": b'{"resources":[{"name":"a","kind":"A"}]}'}, {"body": b"[]"}],
+    [
+        {"status": 503},
+        {"body": b'{"resources":[{"name":"a","kind":"A"}]}'},
+        {"body": b'{"resources":[{"name":1,"kind":"A","namespaced":true}]}'},
+        {"body": b'{"resources":[{"name":"a","kind":2,"namespaced":true}]}'},
+        {"body": b"[]"},
+    ],
 )
 async def test_failed_version_does_not_hide_the_others(cluster, api, failure):
     cluster.aggregated = False
