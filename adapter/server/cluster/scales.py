@@ -44,6 +44,8 @@ QPS, BURST = _PER_TICK / _TICK, _PER_TICK
 """Limits of the reads, which delay no other requests."""
 TIMEOUT = 10.0
 """Seconds for one read."""
+_MAX_TERM = 512
+"""Characters of a requirement and its value, of which Kubernetes accepts fewer than 400."""
 
 
 class ScaleTarget(NamedTuple):
@@ -178,8 +180,14 @@ class Scales:
 
     def _parsed(self, text: str) -> Selector | None:
         """Return the selector; None for an empty one, which has no pods. Raises SelectorError."""
+        most, terms = self._limits.workload_selector, text.count(",") + 1
+        # The event loop waits for the parser, which takes a second for a megabyte.
+        if terms > most:
+            raise SelectorError(contents.too_large(terms, self._limits))
+        if len(text) > most * _MAX_TERM:
+            raise SelectorError(f"its selector has {len(text)} characters: shorten it")
         selector = selectors.parse(text)
-        if selector.size > self._limits.workload_selector:
+        if selector.size > most:
             raise SelectorError(contents.too_large(selector.size, self._limits))
         return None if selector.empty else selector
 

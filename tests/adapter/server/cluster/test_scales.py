@@ -11,6 +11,7 @@ import pytest
 from adapter import bounds, errors
 from adapter.server.cluster.scales import QPS, Scales, ScaleTarget
 from rules.kinds import GroupResource, Kinds
+from rules.selectors import selectors
 from tests.world import group
 
 SETS = GroupResource("leaderworkerset.x-k8s.io", "leaderworkersets")
@@ -138,6 +139,22 @@ async def test_after_a_failure_the_last_selector_counts(
     assert bed.selected == kept
     warned = caplog.text.count("scales of leaderworkersets.leaderworkerset.x-k8s.io cannot be read")
     assert warned == bool(kept)
+
+
+@pytest.mark.parametrize("text", [f"a in ({',' * 100_000})", "a" * 100_000], ids=len)
+async def test_a_long_selector_is_refused_before_it_is_parsed(
+    text: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    parsed: list[str] = []
+    monkeypatch.setattr(selectors, "parse", parsed.append)
+    bed = Bed()
+    bed.answer = {"status": {"selector": text}}
+    bed.scales.want({LLM: False})
+
+    await bed.run(1)
+
+    assert parsed == []
+    assert "default/llm: its selector has 1000" in caplog.text
 
 
 async def test_a_scale_that_is_dropped_before_its_read_begins_ends_nothing() -> None:
