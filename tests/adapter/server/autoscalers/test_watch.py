@@ -740,6 +740,48 @@ async def test_an_external_metric_proposes_by_the_replicas_of_the_target(
     assert bed.proposed == ({} if proposed is None else {"External metric queue": proposed})
 
 
+async def test_one_answer_is_noted_for_few_of_the_hpas_that_send_the_same_request(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(watch, "_MAX_NOTED", 2)
+    bed = Bed()
+    for name in ("web", "b", "c"):
+        bed.put(hpa(*[external("queue", averageValue="1")] * 30, name=name))
+    noted: list[str] = []
+    note = Proposals.note
+
+    def counted(self: Proposals, hpa: watched_hpa.WatchedHpa, *rest: Any) -> proposals.Seen:
+        noted.append(hpa.name)
+        return note(self, hpa, *rest)
+
+    monkeypatch.setattr(Proposals, "note", counted)
+    bed.answered = False
+
+    await bed.run(40)
+
+    assert sorted(noted) == ["b", "web"]
+    assert len(bed.gauge) == 3
+
+
+async def test_metrics_of_many_pods_leave_other_work_more_turns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    weights: list[int] = []
+    sliced = watch._sliced
+
+    def spied(every: Any, weight: Callable[[Any], int] = lambda _: 1) -> Any:
+        weights.extend(map(weight, every))
+        return sliced(every, weight)
+
+    monkeypatch.setattr(watch, "_sliced", spied)
+    bed = Bed()
+    bed.selected = tuple(f"p{each}" for each in range(1000))
+
+    await bed.run(10)
+
+    assert max(weights) == 51
+
+
 async def test_without_a_value_or_a_sync_that_reads_metrics_nothing_is_proposed() -> None:
     bed = Bed()
 
