@@ -363,7 +363,8 @@ class Evaluation:
     async def _evaluate_rows(self, plan: ExternalPlan) -> _Rows:
         loop = asyncio.get_running_loop()
         rule = plan.step.rule
-        answer = await self._queries.of(rule.config.source, rule.team).run(plan.promql())
+        queries = self._queries.of(rule.config.source, rule.team)
+        answer = await queries.run(plan.promql(), namespace=plan.namespace)
         answered, result = loop.time(), answer.result
         if result.kind not in {"vector", "scalar"}:
             raise errors.NotInstantError(

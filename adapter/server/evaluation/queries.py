@@ -15,6 +15,7 @@ from typing import Generic, Protocol, TypeVar
 
 from adapter import errors
 from adapter.background import gather_or_cancel
+from adapter.clients.limits import FairSlots
 from adapter.clients.prometheus_result import QueryResult, Reduce
 from rules.ruleset import Team
 
@@ -24,7 +25,8 @@ _CONCURRENT = 16
 """Maximum number of queries at a time; Prometheus evaluates 20 by default, and queues the rest."""
 _RESERVED = 4
 """Number of these that are only for merged evaluations, which answer most requests. Otherwise, slow
-queries for single requests, for example with many metric selectors, would delay all requests."""
+queries for single requests, for example with many metric selectors, would delay all requests. The
+namespaces of single requests get the other slots in turns."""
 
 _MAX_ON_LOOP = 5_000
 """Maximum number of samples that are processed on the event loop, which takes up to 35 ms."""
@@ -71,16 +73,29 @@ class Queries:
     ) -> None:
         self.client = client
         self._clock = clock
-        none = contextlib.nullcontext()
-        self._slots = asyncio.Semaphore(_CONCURRENT) if limited else none
-        self._slots_alone = asyncio.Semaphore(_CONCURRENT - _RESERVED) if limited else none
+        self._limited = limited
+        self._slots = asyncio.Semaphore(_CONCURRENT)
+        alone = _CONCURRENT - _RESERVED
+        self._slots_alone = FairSlots(own=alone, total=alone)
 
     async def run(
-        self, promql: str, reduce: Reduce | None = None, *, merged: bool = False
+        self,
+        promql: str,
+        reduce: Reduce | None = None,
+        *,
+        merged: bool = False,
+        namespace: str = "",
     ) -> Timed[QueryResult]:
-        """Evaluate a query; it is for a single request unless `merged`. Raises BackendError."""
+        """Evaluate a query; it is for a single request in `namespace` unless `merged`.
+
+        Raises BackendError.
+        """
         loop = asyncio.get_running_loop()
-        async with contextlib.nullcontext() if merged else self._slots_alone, self._slots:
+        async with contextlib.AsyncExitStack() as stack:
+            if self._limited:
+                if not merged:
+                    await stack.enter_async_context(self._slots_alone.slot(namespace))
+                await stack.enter_async_context(self._slots)
             began, at = loop.time(), self._clock()
             result = await self.client.query(promql, reduce)
             began, at = began + result.waited, at + result.waited
@@ -106,15 +121,21 @@ class QueriesBySource:
         return Queries(queries.client.for_team(team), limited=False, clock=self._clock)
 
     async def vectors(
-        self, queries: Sequence[tuple[Queries, str, Reduce | None]], *, merged: bool
+        self,
+        queries: Sequence[tuple[Queries, str, Reduce | None]],
+        *,
+        merged: bool,
+        namespace: str = "",
     ) -> Timed[list[QueryResult]]:
         """Evaluate queries at the same time; each must return a vector.
 
-        Each comes with the function that receives its samples. They are for a single request unless
-        `merged`. Raises BackendError subclasses: Broken for a scalar, because that has no object.
+        Each comes with the function that receives its samples; `merged` and `namespace` are as for
+        `Queries.run`. Raises BackendError subclasses: Broken for a scalar, because that has no
+        object.
         """
         answers = await gather_or_cancel(
-            those.run(text, reduce, merged=merged) for those, text, reduce in queries
+            those.run(text, reduce, merged=merged, namespace=namespace)
+            for those, text, reduce in queries
         )
         for each in answers:
             if each.result.kind != "vector":

@@ -336,7 +336,9 @@ class SharedQuery:
             SelectedObjects(namespaces=namespaces, names=request.names), by_namespace=False
         )
         try:
-            snapshot = await self._run(queries, Coverage.of(objects), merged=False)
+            snapshot = await self._run(
+                queries, Coverage.of(objects), merged=False, namespace=request.namespace
+            )
         except errors.BackendError as error:
             error.query_length = plan.longest(queries)
             if objects.names is None:
@@ -349,7 +351,12 @@ class SharedQuery:
         return snapshot
 
     async def _run(
-        self, queries: Sequence[StepQueries], coverage: Coverage, *, merged: bool
+        self,
+        queries: Sequence[StepQueries],
+        coverage: Coverage,
+        *,
+        merged: bool,
+        namespace: str = "",
     ) -> Snapshot:
         """Query all steps at the same time."""
         by_namespace = merged and self._namespaces is None
@@ -367,6 +374,7 @@ class SharedQuery:
                 if text and samples
             ],
             merged=merged,
+            namespace=namespace,
         )
         samples = tuple(each.by_object(newest) for each, newest in zip(values, recent, strict=True))
         self._took = took = answer.took

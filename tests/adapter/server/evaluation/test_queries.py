@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
+from dataclasses import replace
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -16,10 +17,23 @@ from adapter.telemetry import EvaluationMetrics
 from rules.document.sources import DEFAULT
 from rules.query.aggregate import Sample
 from rules.ruleset import Team
-from tests import virtual_time
+from rules.selectors import selectors
+from rules.selectors.selectors import Selector
+from tests import virtual_time, world
 from tests.adapter.server.evaluation.support import pods, vector
 
 SECONDS = {"slow": 30.0, "fast": 1.0}
+
+
+QUEUE = world.external_plan(
+    """
+externalRules:
+- seriesQuery: queue
+  resources: {overrides: {namespace: {resource: namespace}}}
+  metricsQuery: <<.Series>>{<<.LabelMatchers>>}
+""",
+    "queue",
+)
 
 
 class Client:
@@ -47,6 +61,18 @@ class Hanging(Client):
     async def query(self, promql: str, reduce: Reduce | None = None) -> QueryResult:
         await asyncio.sleep(11.0)
         raise errors.TimedOut("no complete response")
+
+
+class Slow(Client):
+    """Has slow series in the namespace `slow`."""
+
+    async def query(self, promql: str, reduce: Reduce | None = None) -> QueryResult:
+        await asyncio.sleep(SECONDS["slow" if '"slow"' in promql else "fast"])
+        return vector([], reduce)
+
+
+def queue(number: int) -> Selector:
+    return selectors.parse(f"queue=q{number}")
 
 
 def now() -> float:
@@ -152,6 +178,29 @@ def test_merged_evaluation_does_not_wait_for_queries_of_single_requests():
         return now()
 
     assert virtual_time.run(ended()) == 1.0
+
+
+@pytest.mark.parametrize("external", [False, True])
+def test_slow_queries_of_one_namespace_do_not_delay_single_requests_of_others(external):
+    async def ended() -> float:
+        evaluation = Evaluation(
+            {DEFAULT: Slow()}, metrics=EvaluationMetrics(CollectorRegistry()), freshness=0.0
+        )
+
+        async def request(namespace: str, number: int) -> None:
+            if external:
+                await evaluation.rows(replace(QUEUE, namespace=namespace, selector=queue(number)))
+            else:
+                await evaluation.values(pods(f"p{number}", namespace=namespace))
+
+        others = [asyncio.create_task(request("slow", number)) for number in range(400)]
+        await asyncio.sleep(0.5)
+        await request("quick", 0)
+        for each in others:
+            each.cancel()
+        return now()
+
+    assert virtual_time.run(ended()) == 31.0
 
 
 @pytest.mark.parametrize("merged", [False, True])
