@@ -30,6 +30,8 @@ _ENTRY = 50
 _MAX_KEYS = 16
 """Label keys of a namespace with an index (LRU): each costs up to 60 bytes per object that has the
 label."""
+_COSTLY = 2000
+"""Requirements and values that are compared with labels in 1 ms."""
 _FEW = 64
 """Objects that are matched one by one rather than looked up in an index by one more label."""
 _RESULT = 64
@@ -252,6 +254,18 @@ class ObjectIndex:
                     yield Object(each, name, objects[name])
 
         return self._remembered(self._objects, selector, namespace, find, words=_OBJECT)
+
+    def is_costly(
+        self, selector: Selector, *, namespace: str | None, labelled: bool = False
+    ) -> bool:
+        """Return whether `names`, or `objects` if `labelled`, would take more than 1 ms."""
+        results: _Results[Any] = self._objects if labelled else self._names
+        remembered = results.get((namespace, str(selector)))
+        if remembered is not None and remembered[0] == self._versions.get(namespace, 0):
+            return False
+        places = self._namespaces if namespace is None else (namespace,)
+        found = sum(len(self._candidates(each, selector)) for each in places)
+        return found * selector.size > _COSTLY
 
     def get(self, namespace: str, name: str) -> Object | None:
         """Return an object, or None if it does not exist."""

@@ -13,11 +13,12 @@ import contextlib
 import logging
 import time
 import weakref
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 
 from adapter import errors
 from adapter.background import Backoff
 from adapter.clients import collection, kubernetes
+from adapter.clients.limits import FairSlots
 from adapter.clients.watch_cache import WatchCaches
 from adapter.server.cluster import object_index
 from adapter.server.cluster.contents import CompleteObjects
@@ -39,6 +40,9 @@ _MAX_SELECTOR = 64
 """Requirements and values of a selector that is matched here. The API server matches larger ones,
 which would delay other requests: with 10 000 different labels in a namespace, this many take up to
 0.1 s."""
+_REST = 4
+"""Times as long as labels were compared, nothing is compared then: autoscalers of one namespace may
+have hundreds of selectors that take 0.1 s each."""
 _MAX_LARGE_LISTS = 4
 """Lists at a time whose pages may have megabytes of labels; one of each namespace."""
 _MIN_REFRESH_INTERVAL = 30.0
@@ -91,6 +95,7 @@ class ClusterObjects:
         self._failure: errors.BackendError | None = None
         """Of the last discovery, also if it was cancelled."""
         self._discovering = asyncio.Lock()
+        self._comparing = FairSlots(own=1, total=1)
         self._large_lists = asyncio.Semaphore(_MAX_LARGE_LISTS)
         self._large_namespaces: weakref.WeakValueDictionary[str, asyncio.Lock] = (
             weakref.WeakValueDictionary()
@@ -107,7 +112,8 @@ class ClusterObjects:
         Raises Refused with 404 for an unknown resource.
         """
         index, remaining, place = await self._matching(resource, namespace, selector)
-        return index.names(remaining, namespace=place)
+        async with self._turn(place, costly=index.is_costly(remaining, namespace=place)):
+            return index.names(remaining, namespace=place)
 
     def present_names(
         self, resource: GroupResource, *, namespace: str, selector: Selector
@@ -119,7 +125,7 @@ class ClusterObjects:
             return None
         index = self._caches.index(kind) if selector.size <= _MAX_SELECTOR else None
         place = place_of(kind, namespace)
-        if index is None or index.unlabelled(place):
+        if index is None or index.unlabelled(place) or index.is_costly(selector, namespace=place):
             return None
         return index.names(selector, namespace=place)
 
@@ -131,7 +137,26 @@ class ClusterObjects:
         Those whose labels are too large to be kept have none.
         """
         index, remaining, place = await self._matching(resource, namespace, selector)
-        return index.objects(remaining, namespace=place)
+        return await self._objects_in(index, remaining, place)
+
+    async def _objects_in(
+        self, index: ObjectIndex, selector: Selector, place: str | None
+    ) -> tuple[Object, ...]:
+        async with self._turn(
+            place, costly=index.is_costly(selector, namespace=place, labelled=True)
+        ):
+            return index.objects(selector, namespace=place)
+
+    @contextlib.asynccontextmanager
+    async def _turn(self, place: str | None, *, costly: bool) -> AsyncIterator[None]:
+        """Compare labels in this context; what is costly waits for its turn, and then rests."""
+        if not costly:
+            yield
+            return
+        async with self._comparing.slot(place or ""):
+            began = self._monotonic()
+            yield
+            await asyncio.sleep(_REST * (self._monotonic() - began))
 
     async def _matching(
         self, resource: GroupResource, namespace: str, selector: Selector
@@ -159,7 +184,7 @@ class ClusterObjects:
             kind.group_resource,
             ", ".join(filter(None, places)) or "the cluster",
         )
-        found = ObjectIndex(index.objects(selector, namespace=place))
+        found = ObjectIndex(await self._objects_in(index, selector, place))
         for each in places:
             lock = self._large_namespaces.setdefault(each, asyncio.Lock())
             async with lock, self._large_lists:

@@ -7,6 +7,7 @@ import pytest
 
 from adapter import errors
 from adapter.server.cluster import objects as objects_module
+from adapter.server.cluster.object_index import Object, ObjectIndex
 from rules.kinds import NAMESPACES, PODS, GroupResource
 from rules.selectors import selectors
 from tests.adapter.server.cluster.bed import ALL, BY_SELECTOR, DEPLOYMENTS, objects_on
@@ -97,6 +98,36 @@ async def test_an_object_is_listed_by_its_name_unless_it_has_finished(objects, c
     team = await objects.object(NAMESPACES, namespace="", name="team-a")
     assert team is not None
     assert team.label_map == {"tier": "gold"}
+
+
+@pytest.mark.parametrize("found", ["names", "objects"])
+async def test_costly_selectors_leave_other_work_its_turns(api, found):
+    index = ObjectIndex(Object("a", f"p{each}", ("app", f"x{each}")) for each in range(100))
+
+    class Caches:
+        def index(self, _):
+            return index
+
+    objects = objects_on(api, caches=Caches())
+    turns = 0
+
+    async def work():
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    values = ",".join(f"v{each}" for each in range(60))
+    some = [selectors.parse(f"app notin ({values},z{each})") for each in range(20)]
+    kept = [objects.present_names(PODS, namespace="a", selector=each) for each in some]
+    async with running(work()):
+        answers = await asyncio.gather(
+            *(getattr(objects, found)(PODS, namespace="a", selector=each) for each in some)
+        )
+
+    assert kept == [None] * 20
+    assert {len(each) for each in answers} == {100}
+    assert turns >= 20
 
 
 @pytest.mark.parametrize("namespace", ["..", ".", "team-a/pods", "team%2Fa"])
