@@ -12,6 +12,8 @@ from rules.syntax import Matcher, VectorSelector
 
 _STAND_IN = "series"
 """Stands for the name in `seriesQuery` while a query is rendered."""
+_OF_TARGET = "up"
+"""Written by Prometheus for each target, so that a page must not have it."""
 _OBJECT = {
     "Series": _STAND_IN,
     "LabelMatchers": 'pod="pod"',
@@ -34,7 +36,7 @@ def _read(rule: CompiledRule) -> Iterator[str]:
     yield from _names(rule.matchers)
     query = promql.parse(rule.query.render(_OBJECT))
     for each in syntax.every(query, VectorSelector):
-        if each.name != _STAND_IN:
+        if each.name not in {_STAND_IN, _OF_TARGET}:
             yield from (each.name,) if each.name else _names(each.matchers)
 
 

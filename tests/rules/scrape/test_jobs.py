@@ -112,6 +112,13 @@ def test_minimal_keeps_what_the_rules_and_the_detection_read() -> None:
     assert not kept(job, "sglang:num_queue_reqs")
 
 
+@pytest.mark.parametrize("preset", ["gateway-litellm", "gateway-vllm-router"])
+def test_minimal_keeps_no_series_of_pages_that_prometheus_writes_itself(preset: str) -> None:
+    job, *_ = jobs.of_presets([preset], minimal=True)
+
+    assert not kept(job, "up")
+
+
 @pytest.mark.parametrize(
     ("preset", "page"),
     [
