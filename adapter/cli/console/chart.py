@@ -27,7 +27,7 @@ _MARKS = 60
 """Parts of the time whose values are shown under the pointer."""
 _DAY = 86_400.0
 _STYLES = ("target", "value")
-"""CSS classes of the lines of a chart, in their order."""
+"""CSS classes of the lines of a chart, in their order; a single line is a value."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,7 +140,7 @@ def draw(
     text: Callable[[float], str] | None = None,
     axis: str = "Times are UTC",
 ) -> Chart | None:
-    """Return a chart of two series, given by their labels; None if there is nothing to draw.
+    """Return a chart of one or two series, given by their labels; None if there is nothing to draw.
 
     With `steps`, a value holds until the next one. `text` returns a value of the horizontal axis
     as text; None for times.
@@ -174,7 +174,7 @@ def draw(
                     for part in _parts(points, steps=steps)
                 ),
             )
-            for (label, points), style in zip(series.items(), _STYLES, strict=False)
+            for (label, points), style in zip(series.items(), _STYLES[-len(series) :], strict=True)
         ),
         rows=tuple((y(level), f"{level:.6g}") for level in levels),
         columns=tuple((x(time), shown(time)) for time in times),

@@ -21,7 +21,7 @@ def test_values_are_drawn_between_round_lines() -> None:
     assert [text for _, text in drawn.rows] == ["0", "50", "100"]
     assert [text for _, text in drawn.columns] == ["00:00", "00:02", "00:05", "00:07", "00:10"]
     ((label, style, (line,)),) = drawn.lines
-    assert (label, style) == ("value", "target")
+    assert (label, style) == ("value", "value")
     assert line.split() == ["56.0,174.0", "708.0,40.0"]
     assert drawn.summary == "value: 0 to 87, now 87"
     assert drawn.marks[0] == (56.0, 10.9, "00:00, value 0")
