@@ -204,6 +204,8 @@ class _Parser:
         for below, each in fields.items("exp_samples"):
             sample = self._required(each, below, ("value",), ("labels",))
             labels = labels_text(self._convert(sample, "labels", _labels, _NO_LABELS))
+            if labels in expected:
+                self._record.report(State.FAILURE, below, each, f"{labels} is given twice")
             expected[labels] = self._convert(sample, "value", quantity.parse, 0)
         return self._case(fields, node, resource=None, objects=(), expected=expected)
 

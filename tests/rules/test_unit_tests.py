@@ -100,6 +100,7 @@ def test_a_file_is_parsed():
         ("Deployment.apps", "Deploymnt", 'does not serve the resource "Deploymnt"'),
         ("'x=y'", "'x in'", "custom_metric_test[1].selector: "),
         ("value: 1500m", "value: 1500x", "exp_samples[0].value: '1500x' is not a quantity"),
+        ("{value: 2k}", "{value: 2k}, {value: 1}", "exp_samples[2]: {} is given twice"),
         ("objects: [b]", "objects: [[]]", "custom_metric_test[0].objects[0]: must be text"),
         (SUITE, "", "t.yaml: error: contains no tests"),
         (SUITE, "tests: [{name: x}]", "tests[0]: has no custom_metric_test and no external_me"),
