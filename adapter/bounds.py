@@ -33,6 +33,9 @@ LAST_VALUES = 100_000
 """Object and metric → last value, for `onMissing: {lastKnown: …}`, until evicted."""
 HAD_VALUE = 100_000
 """Object and metric → that it had a value, for plans of several queries, until evicted."""
+OUTCOME_NAMES = 200_000
+"""Names in the last outcomes of requests of HPAs, at most half of them of one namespace, while an
+HPA sends the request. They take 80 MB: values, and which pods were pending."""
 SCOPES = 10_000
 """Rule and series → which objects one query may cover, forever."""
 REQUESTED = 8192

@@ -6,10 +6,12 @@ So the watch of autoscalers needs no requests of its own for metrics that the co
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from adapter import errors
+from adapter import bounds, errors
+from adapter.background import has_share
 from adapter.server.api.groups import group as groups
 from adapter.server.api.groups.backend import Backend
 from adapter.server.api.groups.group import AnyGroup, Content
@@ -43,7 +45,8 @@ class Outcome:
     problem: str = ""
     """What was wrong if no cause says so: the message of the error."""
     values: Mapping[str, Value] | Sequence[ExternalValue] = ()
-    """What was answered: values by the name of the object, or of an external metric."""
+    """What was answered: values by the name of the object, or of an external metric. None, as for
+    `selected`, if the outcomes of the namespace have too many names."""
     selected: tuple[str, ...] = ()
     """Names of the objects that the request selects, with and without a value."""
 
@@ -61,6 +64,11 @@ class Outcomes:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._last: dict[Key, Outcome | None] = {}
+        self._names: dict[Key, tuple[str, int]] = {}
+        """The namespace of each request, and the number of names in its outcome."""
+        self._names_in: Counter[str] = Counter()
+        """Sums of these, by namespace."""
+        self._free = bounds.OUTCOME_NAMES
         self._noted: Callable[[Key, Outcome], None] = lambda *_: None
 
     def want(
@@ -72,6 +80,8 @@ class Outcomes:
         """
         self._last = {key: self._last.get(key) for key in keys}
         self._noted = noted
+        for key in self._names.keys() - self._last.keys():
+            self._forget_names(key)
 
     def of(self, key: Key) -> Outcome | None:
         """Return how the last request ended; None if none has."""
@@ -102,6 +112,9 @@ class Outcomes:
     ) -> None:
         """Note how a request ended, if that is wanted; without content after an error."""
         if self._last and (key := key_of(info)) in self._last:
+            size = max(len(content.values), len(content.selected)) if content else 0
+            if not self._keep_names(key, info.namespace, size) and content is not None:
+                content = replace(content, values=(), selected=())
             outcome = self._last[key] = Outcome(
                 at=self._clock(),
                 resolved=content is not None and content.items > 0,
@@ -111,3 +124,23 @@ class Outcomes:
                 selected=content.selected if content else (),
             )
             self._noted(key, outcome)
+
+    def _keep_names(self, key: Key, namespace: str, size: int) -> bool:
+        """Return whether there is room for so many names in an outcome, and take it."""
+        if self._names.get(key) == (namespace, size):
+            return True
+        self._forget_names(key)
+        used = self._names_in[namespace] + size
+        if not has_share(used, self._free):
+            return False
+        self._names[key], self._names_in[namespace] = (namespace, size), used
+        self._free -= size
+        return True
+
+    def _forget_names(self, key: Key) -> None:
+        if (known := self._names.pop(key, None)) is not None:
+            namespace, size = known
+            self._free += size
+            self._names_in[namespace] -= size
+            if not self._names_in[namespace]:
+                del self._names_in[namespace]

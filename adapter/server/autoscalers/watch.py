@@ -45,7 +45,7 @@ from rules.causes import missing
 from rules.causes.reasons import summarize
 from rules.errors import UnknownResourceError
 from rules.findings import Finding, degraded, passes
-from rules.hpa.autoscaler import MetricSpec
+from rules.hpa.autoscaler import MetricSpec, Reference
 from rules.kinds import GroupResource, Kinds
 from rules.selectors.selectors import Selector
 
@@ -73,7 +73,7 @@ _VALUES = 20
 """Pods and values of a metric that take as long to check as one metric."""
 _MAX_NOTED = 100
 """HPAs for which one answer is noted: further ones that send the same request have no proposal.
-The request waits for 15 µs for each, and for longer if many of its pods are pending."""
+The request waits for 15 µs for each."""
 _EXAMPLES = 3
 """HPAs that the log names."""
 _ALL_METRICS = limits.name_of("hpa_metrics_all")
@@ -273,11 +273,16 @@ class Autoscalers:
 
     def _note(self, key: Key, outcome: Outcome) -> None:
         """Note what the controller sees beside the answer to a request."""
+        by_target: dict[Reference | None, Seen] = {}
         for hpa, each in self._by_key.get(key, {}).values():
             self._seen.pop((hpa.uid, key), None)
+            # For a metric of pods, all HPAs that send the request see the same.
+            target = None if each.spec.type == "Pods" else hpa.target
             with guarded(_name(hpa), "what its controller sees cannot be noted"):
-                seen = self._proposals.note(hpa, each.spec, outcome, self._kinds())
-                self._seen[hpa.uid, key] = seen
+                if target not in by_target:
+                    noted = self._proposals.note(hpa, each.spec, outcome, self._kinds())
+                    by_target[target] = noted
+                self._seen[hpa.uid, key] = by_target[target]
 
     def _weight(self, one: tuple[WatchedHpa, _Request]) -> int:
         """Return how long a metric takes to check, compared with one that has no value."""

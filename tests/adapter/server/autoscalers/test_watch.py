@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 import pytest
 from prometheus_client import CollectorRegistry
 
-from adapter import errors, telemetry
+from adapter import bounds, errors, telemetry
 from adapter.clients.value_index import Item, ValueIndex
 from adapter.server.api.groups.group import Content
 from adapter.server.api.outcomes import Outcomes, key_of
@@ -761,6 +761,54 @@ async def test_one_answer_is_noted_for_few_of_the_hpas_that_send_the_same_reques
 
     assert sorted(noted) == ["b", "web"]
     assert len(bed.gauge) == 3
+
+
+async def test_outcomes_of_one_namespace_leave_room_for_the_names_in_those_of_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(bounds, "OUTCOME_NAMES", 200)
+    outcomes, names = Outcomes(), tuple(f"p{each}" for each in range(30))
+    infos = [
+        request_info.parse(f"{CUSTOM}/pods/*/m{each}".replace("default", namespace), QUERY)
+        for namespace in ("greedy", "other")
+        for each in range(5)
+    ]
+    keys = [key_of(each) for each in infos]
+    outcomes.want(keys)
+
+    for info in infos * 2:
+        outcomes.note(info, answer(dict.fromkeys(names, value(1)), selected=names))
+
+    found = [outcomes.of(each) for each in keys]
+    assert [len(each.values) for each in found if each] == [30, 30, 30, 0, 0, 30, 30, 0, 0, 0]
+    assert all(each and each.resolved for each in found)
+
+    outcomes.want(keys[5:])
+    outcomes.note(infos[5], None)
+    for info in infos[6:]:
+        outcomes.note(info, answer(dict.fromkeys(names, value(1)), selected=names))
+
+    found = [outcomes.of(each) for each in keys[5:]]
+    assert [len(each.selected) for each in found if each] == [0, 30, 30, 30, 0]
+
+
+async def test_hpas_that_send_the_same_request_share_what_is_noted_of_their_pods() -> None:
+    bed = Bed()
+    other = hpa(name="b")
+    other["spec"]["scaleTargetRef"]["name"] = "web"
+    bed.put(other)
+    noted: list[int] = []
+    replicas = proposals.replicas
+
+    def seen(hpa: watched_hpa.WatchedHpa, metric: Any, seen: proposals.Seen) -> int | None:
+        noted.append(id(seen))
+        return replicas(hpa, metric, seen)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(proposals, "replicas", seen)
+        await bed.run(10)
+
+    assert (len(noted), len({*noted})) == (2, 1)
 
 
 async def test_metrics_of_many_pods_leave_other_work_more_turns(
