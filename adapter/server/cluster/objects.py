@@ -284,7 +284,9 @@ class ClusterObjects:
         self._started_at = self._monotonic()
         self._failure = errors.TimedOut("the last discovery did not end")
         try:
-            kinds = Kinds.of(await self._api.groups(), self._scales.resources)
+            groups = await self._api.groups()
+            # In a thread: 100 000 kinds of an extension API server take 3 s.
+            kinds = await asyncio.to_thread(Kinds.of, groups, self._scales.resources)
         except errors.BackendError as error:
             self._failure = error.without_frames()
             raise

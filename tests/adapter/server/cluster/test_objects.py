@@ -2,13 +2,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 
 import pytest
 
 from adapter import errors
 from adapter.server.cluster import objects as objects_module
 from adapter.server.cluster.object_index import Object, ObjectIndex
-from rules.kinds import NAMESPACES, PODS, GroupResource
+from rules.kinds import NAMESPACES, PODS, GroupResource, Kinds
 from rules.selectors import selectors
 from tests.adapter.server.cluster.bed import ALL, BY_SELECTOR, DEPLOYMENTS, objects_on
 from tools.fakes import kubernetes
@@ -98,6 +99,22 @@ async def test_an_object_is_listed_by_its_name_unless_it_has_finished(objects, c
     team = await objects.object(NAMESPACES, namespace="", name="team-a")
     assert team is not None
     assert team.label_map == {"tier": "gold"}
+
+
+async def test_kinds_are_indexed_while_other_work_runs(objects, monkeypatch):
+    threads = []
+    of = Kinds.of
+
+    def noted(*arguments):
+        threads.append(threading.current_thread())
+        return of(*arguments)
+
+    monkeypatch.setattr(Kinds, "of", noted)
+
+    await objects.refresh()
+
+    assert objects.discovered
+    assert threading.main_thread() not in threads != []
 
 
 @pytest.mark.parametrize("found", ["names", "objects"])
