@@ -245,22 +245,29 @@ def _round(value: float) -> Fraction:
 
 
 @pytest.mark.usefixtures("real_servers")
-def test_memory_of_hami_is_the_sum_of_the_containers_that_share_a_gpu(tmp_path, capsys):
+def test_memory_of_hami_is_the_sum_of_pods_and_containers_that_share_a_gpu(tmp_path, capsys):
     """The numbers of virtual devices begin with 0 in each container. Two scrapes are one."""
-    own = 'exported_namespace="ml",exported_pod="p",device_uuid="g",vdevice_index="0"'
-    scraped = ('container="{}"', 'exported_container="{}",container="vgpu-monitor"')
+    own = 'exported_namespace="ml",device_uuid="g",vdevice_index="0"'
+    scraped = (
+        'exported_pod="{}",pod="old",container="{}"',
+        'exported_pod="{}",pod="new",exported_container="{}",container="vgpu-monitor"',
+    )
     series = [
-        {"series": f"hami_vgpu_memory_{name}_bytes{{{own},{label.format(each)}}}", "values": values}
-        for label in scraped
-        for each, used in (("a", "1000x20"), ("b", "3000x20"))
-        for name, values in (("used", used), ("limit", "4000x20"))
+        {"series": f"hami_vgpu_memory_{name}_bytes{{{own},{labels}}}", "values": values}
+        for scrape in scraped
+        for pod, each, used in (("p", "a", 1000), ("p", "b", 3000), ("q", "a", 2000))
+        for labels in [scrape.format(pod, each)]
+        for name, values in (("used", f"{used}x20"), ("limit", "4000x20"))
     ]
     cases = [
-        {"eval_time": "3m", "metric": metric, "namespace": "ml", "exp_values": {"p": value}}
-        for metric, value in (
-            ("memory_used_bytes_current", 4000),
-            ("memory_used_bytes_over_time", 4000),
-            ("memory_utilization_current", 50),
+        {"eval_time": "3m", "metric": metric, "namespace": "ml", "exp_values": values}
+        | ({"resource": "namespaces"} if "ml" in values else {})
+        for metric, values in (
+            ("memory_used_bytes_current", {"p": 4000, "q": 2000}),
+            ("memory_used_bytes_over_time", {"p": 4000, "q": 2000}),
+            ("memory_utilization_current", {"p": 50, "q": 50}),
+            ("memory_used_bytes_current", {"ml": 6000}),
+            ("memory_utilization_current", {"ml": 50}),
         )
     ]
     file = tmp_path / "tests.yaml"
