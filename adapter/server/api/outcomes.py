@@ -45,7 +45,7 @@ class Outcome:
     problem: str = ""
     """What was wrong if no cause says so: the message of the error."""
     values: Mapping[str, Value] | Sequence[ExternalValue] = ()
-    """What was answered: values by the name of the object, or of an external metric. None, as for
+    """What was answered: values by the name of the object, or of an external metric. Empty, as
     `selected`, if the outcomes of the namespace have too many names."""
     selected: tuple[str, ...] = ()
     """Names of the objects that the request selects, with and without a value."""
