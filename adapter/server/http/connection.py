@@ -174,7 +174,7 @@ class Connection(asyncio.Protocol):
         if self._phase is not _Phase.READING:
             self._input += data
             self.transport.pause_reading()
-        elif not self._input and data.find(_END) + 4 == len(data) and data[0] not in _BREAKS:
+        elif not self._input and 0 <= data.find(_END) == len(data) - 4 and data[0] not in _BREAKS:
             self._parse(data)  # one head, as nearly always
         else:
             self._input += data

@@ -123,6 +123,7 @@ REQUESTS = st.sampled_from(
     requests=st.lists(REQUESTS, min_size=1, max_size=4),
     cuts=st.lists(st.integers(1, 400), max_size=5),
 )
+@example(requests=[get(b"/a")], cuts=[3])
 @example(requests=[get(b"/a"), get(b"/b")], cuts=[len(get(b"/a")) - 1])
 @example(requests=[get(b"/a"), get(b"/b")], cuts=[len(get(b"/a")) + 5])
 def test_the_pieces_in_which_requests_arrive_do_not_matter(requests, cuts):
