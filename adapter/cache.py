@@ -254,10 +254,12 @@ class SingleFlightCache(Generic[K, V]):
         self.entries.retain(keep)
         self._failures.retain(keep)
 
-    async def get(self, key: K, load: Callable[[], Coroutine[Any, Any, V]]) -> V:
-        """Return the value of `key`: cached, from the call in flight, or from a new call."""
+    async def get(
+        self, key: K, load: Callable[[], Coroutine[Any, Any, V]], *, error_ttl: float = 0.0
+    ) -> V:
+        """Return the value of `key`: the cached one, or as `find`."""
         value = self.cached(key)
-        return await self.find(key, load) if value is None else value
+        return await self.find(key, load, error_ttl=error_ttl) if value is None else value
 
     async def find(
         self, key: K, load: Callable[[], Coroutine[Any, Any, V]], *, error_ttl: float = 0.0

@@ -104,12 +104,9 @@ class CauseCollector:
 
     async def labels(self, rule: CompiledRule, series: str) -> frozenset[str]:
         """Return the present labels of a series, a minute old at most; empty if unknown."""
-        key = rule, series
-        if (known := self._labels.cached(key)) is not None:
-            return known
         try:
-            return await self._labels.find(
-                key, lambda: self._find_labels(rule, series), error_ttl=_CAUSES_TTL
+            return await self._labels.get(
+                (rule, series), lambda: self._find_labels(rule, series), error_ttl=_CAUSES_TTL
             )
         except errors.BackendError:
             return frozenset()

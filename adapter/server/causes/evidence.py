@@ -248,12 +248,10 @@ class Probes:
         self, rule: CompiledRule, presets: frozenset[str]
     ) -> tuple[Finding, ...]:
         if rule.config.source == DEFAULT and rule.pinned_series in generations.SERIES:
-            exporters = self._exporters.cached(None)
-            if exporters is None:
-                try:
-                    exporters = await self._exporters.find(None, self._detect, error_ttl=_TTL)
-                except errors.BackendError:
-                    return ()
+            try:
+                exporters = await self._exporters.get(None, self._detect, error_ttl=_TTL)
+            except errors.BackendError:
+                return ()
             return tuple(
                 missing.other_exporter(rule, each.generation, each.presets)
                 for each in exporters
