@@ -2,7 +2,8 @@
 
 The real controller scales objects of a CRD, and reads the answers that the server gave at each step
 of a past, step after step, in real time. The pods of the step exist in the real API server. Each
-request for a metric is one sync: its time and the replicas then are recorded.
+request for a metric is one sync: its time and the replicas then are recorded. While pods change,
+nobody is answered. All waiting is for what the controller shows, so a busy machine changes nothing.
 """
 
 from __future__ import annotations
@@ -11,29 +12,35 @@ import contextlib
 import itertools
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent import futures
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rules.hpa import autoscaler, replay
 from rules.hpa.replay import MetricReading, Sync
+from tools.control_plane.client import Client
 from tools.control_plane.plane import ControlPlane
 from tools.hpa import controller, random_objects
 from tools.hpa.controller import HPAS, PODS, TARGETS, create_pod, remove_pod, set_status
 from tools.hpa.random_objects import GROUP, KIND, NAMESPACE
+from tools.real.prometheus import wait_for
 from tools.replay.values import Row
 from tools.replay.worlds import PastPod
 
 _NODES = "/api/v1/nodes"
 _NODE = "replay"
 """Node of all pods: of pods without one, the garbage collector fails those that are deleted."""
+_SPEC = {"containers": [{"name": "a", "image": "none"}], "nodeName": _NODE}
 _PRESENT = 3
 """`status.replicas` of each target, which nothing changes."""
-_LATE = (0.05, 0.1, 0.2, 0.4)
+_LATE = (0.05, 0.1, 0.2, 0.4, 0.8)
 """Seconds between a request of the controller and the time that it takes for its decision."""
-_SETTLE = 0.7
-"""Seconds until the controller has seen changes of pods, or has ended a sync."""
+_WORKERS = 5
+"""Syncs that the controller does at once, if nobody sets another number."""
+_BUDGETS = f"/apis/policy/v1/namespaces/{NAMESPACE}/poddisruptionbudgets"
+_MARKER = "marker"
+"""A pod, its application, and the budget for it."""
 
 
 @dataclass(kw_only=True)
@@ -99,19 +106,31 @@ class _Metrics(controller.Metrics):
         }
         self._steps: dict[int, int] = {}
         """Number of a case -> the step of its present sync, which reads its metrics in turn."""
+        self._numbers = {each.row.case.number for each in cases}
         self._lock = threading.Lock()
-        self.open = threading.Event()
+        self._open = threading.Event()
+        self._waiting: set[int] = set()
         self.step = 0
 
     def close(self, step: int) -> None:
-        """Answer nobody until `open` is set; then with the items of `step`.
+        """Answer nobody until `open`; then with the items of `step`.
 
-        Blocks until the syncs that had an answer have ended.
+        Blocks until the syncs that had an answer have ended, which is so when all workers of the
+        controller wait for the answers of other syncs.
         """
-        self.open.clear()
-        time.sleep(_SETTLE)
+        self._open.clear()
+        workers = min(_WORKERS, len(self._numbers)) if step else 0
+        wait_for(lambda: len(self._waiting) >= workers, "the controller waits")
         with self._lock:
             self.step = step
+
+    def open(self) -> None:
+        """Answer, and block until each HPA had a sync in this step."""
+        self._open.set()
+        wait_for(
+            lambda: all(self._steps.get(each) == self.step for each in self._numbers),
+            "each HPA has a sync",
+        )
 
     def answer(self, path: str, query: dict[str, list[str]]) -> tuple[int, Any]:
         """Return the items of the step, and record the sync."""
@@ -129,7 +148,9 @@ class _Metrics(controller.Metrics):
     def _begin(self, compared: Compared) -> None:
         """Record a sync, as soon as somebody may be answered."""
         number = compared.row.case.number
-        self.open.wait()
+        self._waiting.add(number)
+        self._open.wait()
+        self._waiting.discard(number)
         target = self._admin.get(f"{TARGETS}/h{number}")
         with self._lock:
             self._steps[number] = self.step
@@ -151,7 +172,7 @@ def _sync(row: Row, step: int, replicas: int) -> Sync:
 
 
 def compare(control_plane: ControlPlane, rows: Sequence[Row], *, seconds: float) -> list[Compared]:
-    """Let the real controller scale by the answers, each step for some seconds."""
+    """Let the real controller scale by the answers, each step for a sync and some seconds more."""
     admin, cases = control_plane.admin, [Compared(row=each) for each in rows]
     metrics = _Metrics(control_plane, cases)
 
@@ -170,23 +191,52 @@ def compare(control_plane: ControlPlane, rows: Sequence[Row], *, seconds: float)
     ):
         admin.call("POST", _NODES, {"metadata": {"name": _NODE}})
         stack.callback(admin.request, "DELETE", f"{_NODES}/{_NODE}")
+        stack.enter_context(_marker(admin))
         list(executor.map(create, cases))
         for step in range(rows[0].case.steps):
             metrics.close(step)
             list(executor.map(change, cases))
             if not step:
                 list(executor.map(lambda each: admin.call("POST", HPAS, each.hpa), cases))
-            time.sleep(_SETTLE)
-            metrics.open.set()
+            _wait_until_seen(admin, step)
+            metrics.open()
             time.sleep(seconds)
     return cases
 
 
-def _change(admin: Any, app: str, pod: PastPod, step: int) -> None:
+@contextlib.contextmanager
+def _marker(admin: Client) -> Iterator[None]:
+    """Create a pod, and a budget whose status tells what the controller manager knows of it.
+
+    Its controllers share one watch of pods, so whoever has seen a change has seen all before it.
+    """
+    create_pod(admin, _MARKER, _MARKER, _SPEC)
+    selector = {"matchLabels": {"app": _MARKER}}
+    spec = {"minAvailable": 1, "selector": selector}
+    admin.call("POST", _BUDGETS, {"metadata": {"name": _MARKER}, "spec": spec})
+    try:
+        yield
+    finally:
+        admin.request("DELETE", f"{_BUDGETS}/{_MARKER}")
+
+
+def _wait_until_seen(admin: Client, step: int) -> None:
+    """Block until the controller knows the present pods."""
+    ready = step % 2 == 0
+    condition = {"type": "Ready", "status": str(ready)}
+    set_status(admin, _MARKER, {"phase": "Running", "conditions": [condition]})
+
+    def seen() -> bool:
+        status = admin.get(f"{_BUDGETS}/{_MARKER}").get("status", {})
+        return bool(status.get("currentHealthy") == int(ready) and status.get("expectedPods") == 1)
+
+    wait_for(seen, "the controller knows all pods")
+
+
+def _change(admin: Client, app: str, pod: PastPod, step: int) -> None:
     """Bring a pod from its state at the step before to the present one."""
     if step == pod.begin:
-        spec = {"containers": [{"name": "a", "image": "none"}], "nodeName": _NODE}
-        create_pod(admin, pod.name, app, spec)
+        create_pod(admin, pod.name, app, _SPEC)
     if step == pod.end:
         remove_pod(admin, pod.name)
     if not pod.begin <= step < pod.end:

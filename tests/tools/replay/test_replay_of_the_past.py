@@ -14,7 +14,7 @@ from tools.control_plane.plane import ControlPlane
 from tools.replay import decisions, values, worlds
 
 CASES = int(os.environ.get("CASES", "24"))
-SECONDS = float(os.environ.get("SECONDS", "2.2"))
+SECONDS = float(os.environ.get("SECONDS", "0"))
 pytestmark = pytest.mark.usefixtures("real_servers")
 
 
