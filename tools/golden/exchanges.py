@@ -223,12 +223,34 @@ def replayed(
         yield _response(exchange)
 
     Transport.send = replaying  # type: ignore[method-assign]
+    waits = hangs and any(each.failure == "timeout" for each in recording.exchanges)
     try:
         # Nothing verifies a certificate here; each client would take 60 ms to read those of CAs.
-        with mock.patch.object(ssl.SSLContext, "load_default_certs"):
+        with (
+            mock.patch.object(ssl.SSLContext, "load_default_certs"),
+            contextlib.nullcontext() if waits else _without_limits(),
+        ):
             yield missing
     finally:
         Transport.send = send  # type: ignore[method-assign]
+
+
+@contextlib.contextmanager
+def _without_limits() -> Iterator[None]:
+    """Let nothing time out while the context lasts.
+
+    A busy machine may need longer than half a second, the shortest limit of the adapter.
+    """
+    timeout = asyncio.timeout
+
+    def unlimited(_: float | None) -> asyncio.Timeout:
+        return timeout(None)
+
+    with (
+        mock.patch.object(asyncio, "timeout", unlimited),
+        mock.patch.object(asyncio, "timeout_at", unlimited),
+    ):
+        yield
 
 
 def _key(method: str, url: yarl.URL, options: Mapping[str, Any]) -> str:

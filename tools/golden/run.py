@@ -93,8 +93,7 @@ class Adapter:
                 with self._watch.installed():
                     running = app.running(settings.parse(self._flags))
                     self.url = await stack.enter_async_context(running)
-                with contextlib.suppress(TimeoutError):
-                    await until(self._relisted, seconds=5)
+                await until(self._relisted)
                 self._started.set()
                 await self._ends.wait()
         except BaseException as error:  # noqa: BLE001 - raised by `running`
