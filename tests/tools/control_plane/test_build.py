@@ -9,12 +9,13 @@ import pytest
 
 from adapter.cli.local_prometheus.debian import NoProgramError
 from tools.control_plane import build
+from tools.real.prometheus import wait_for
 
 NAMES = ("kube-apiserver", "kube-controller-manager", "kubectl")
 GO = (
     'echo "$@" >>"$LOG"\n'
     "echo k8s.io/some/package >&2\n"
-    "sleep 0.2\n"
+    'while [ -e "$HELD" ]; do sleep 0.05; done\n'
     'while [ $# -gt 0 ]; do case "$1" in\n'
     '-o) into="$2"; shift;;\n'
     'k8s.io/*) name="${1##*/}"; '
@@ -33,7 +34,10 @@ def program(folder: Path, name: str, text: str = "") -> Path:
 
 @pytest.fixture
 def environ(tmp_path: Path) -> dict[str, str]:
-    """Environment with etcd and a fake `go` that creates the requested programs."""
+    """Environment with etcd and a fake `go`, which creates the requested programs.
+
+    It does not end while the file `$HELD` exists.
+    """
     program(tmp_path / "bin", "etcd")
     program(tmp_path / "bin", "go", GO)
     for tool in ("sleep", "chmod"):
@@ -42,6 +46,7 @@ def environ(tmp_path: Path) -> dict[str, str]:
         "PATH": str(tmp_path / "bin"),
         "GPU_METRICS_ADAPTER_CACHE": str(tmp_path / "cache"),
         "LOG": str(tmp_path / "log"),
+        "HELD": str(tmp_path / "held"),
     }
 
 
@@ -52,7 +57,6 @@ def builds(environ: dict[str, str]) -> list[str]:
     return [" ".join(re.findall(r"cmd/(\S+)", line)) for line in lines]
 
 
-@pytest.mark.slow
 def test_missing_programs_are_built_once(environ, tmp_path, capfd):
     first = build.ensure_programs(environ)
 
@@ -114,8 +118,15 @@ def test_failed_build_raises_with_the_output_of_go(environ, tmp_path):
     assert not list((tmp_path / "cache/kubernetes-1.36.3").iterdir())
 
 
-@pytest.mark.slow
 def test_concurrent_callers_share_one_build(environ, capfd):
+    held, output = Path(environ["HELD"]), ""
+    held.touch()
+
+    def one_waits() -> bool:
+        nonlocal output
+        output += capfd.readouterr().err
+        return "waiting for another process that builds Kubernetes 1.36.3" in output
+
     results: list[build.Programs] = []
     threads = [
         threading.Thread(target=lambda: results.append(build.ensure_programs(environ)))
@@ -123,9 +134,12 @@ def test_concurrent_callers_share_one_build(environ, capfd):
     ]
     for thread in threads:
         thread.start()
+    try:
+        wait_for(one_waits, "one of them waits for another")
+    finally:
+        held.unlink()
     for thread in threads:
         thread.join()
 
     assert len(results) == 3
     assert builds(environ) == [" ".join(NAMES)]
-    assert "waiting for another process that builds Kubernetes 1.36.3" in capfd.readouterr().err
