@@ -58,8 +58,8 @@ def clock() -> Clock:
 @pytest.fixture
 def embedded(server, session, clock) -> Callable[..., Embedded]:
     def create(*, alone: bool = False, url: str = server.url, other: str = DOWN) -> Embedded:
-        given = None if alone else Prometheus(session, other, timeout=2)
-        client = Prometheus(session, url, timeout=2)
+        given = None if alone else Prometheus(session, other, timeout=90)
+        client = Prometheus(session, url, timeout=90)
         return Embedded(client, interval=5.0, other=given, clock=clock)
 
     return create
