@@ -13,6 +13,8 @@ from unittest import mock
 import hypothesis
 import pytest
 
+from adapter.server.api import explain
+from adapter.server.causes import collector, evidence
 from tools.control_plane.daemon import Daemon
 from tools.real import prometheus
 from tools.real.prometheus import Prometheus
@@ -70,6 +72,21 @@ def empty_prometheus(
     """Real Prometheus without samples; one for each file, so that files use the same names."""
     with prometheus.run(tmp_path_factory.mktemp("prometheus")) as running:
         yield running
+
+
+@pytest.fixture
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let causes and explanations wait for their queries also while other processes run."""
+    for module in (collector, evidence, explain):
+        monkeypatch.setattr(module, "_TIMEOUT", 60.0)
+    monkeypatch.setattr(explain, "_ANSWER_TIMEOUT", 60.0)
+    monkeypatch.setattr(explain, "_SHORT_TIMEOUT", 60.0)
+
+
+@pytest.fixture(autouse=True)
+def _patience_with_real_servers(request: pytest.FixtureRequest) -> None:
+    if "real_servers" in request.fixturenames:
+        request.getfixturevalue("patience")
 
 
 @pytest.hookimpl(wrapper=True)

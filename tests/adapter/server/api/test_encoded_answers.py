@@ -122,7 +122,7 @@ class Build:
     def __call__(self, _: object) -> encoding.Document:
         self.threads.append(threading.current_thread())
         self._loop.call_soon_threadsafe(self.began.set)
-        assert self.blocked.wait(timeout=10)
+        assert self.blocked.wait(timeout=90)
         return DOCUMENT
 
 

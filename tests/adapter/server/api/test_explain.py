@@ -115,7 +115,7 @@ async def test_interval_and_first_samples_of_pods_follow_from_their_samples(
     now = time.time()
     begins = {("default", "a"): 2700, ("default", "b"): 600, ("other", "b"): 900}
     for (namespace, pod), begin in begins.items():
-        ages = range(begin, -1, -20)
+        ages = range(begin, -121, -20)
         samples = [(int((now - age) * 1000), float(-age)) for age in ages]
         labels = {"__name__": "started", "ns": namespace, "pod": pod}
         filled.put_series([(labels, samples)])
@@ -410,7 +410,8 @@ async def test_without_an_explainer_the_parameter_is_ignored_as_by_the_original(
 async def test_a_prometheus_that_hangs_is_named_before_its_timeout(
     filled: Prometheus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, aiohttp_server: Any
 ) -> None:
-    monkeypatch.setattr("adapter.server.api.explain._ANSWER_TIMEOUT", 0.1)
+    for name in ("_ANSWER_TIMEOUT", "_SHORT_TIMEOUT"):
+        monkeypatch.setattr(f"adapter.server.api.explain.{name}", 0.1)
     fake = fakes.Prometheus(fakes.through(filled.url))
     url = str((await aiohttp_server(fake.app())).make_url("")).rstrip("/")
     pods, flags = api.manifests(["default/a"]), ["--prometheus-timeout=10m"]

@@ -125,6 +125,13 @@ def send():
         yield send
 
 
+@pytest.fixture(scope="module")
+def send_slowly():
+    """The same for a server that waits longer for a head than a busy machine needs."""
+    with wired.sending(build_router()) as send:
+        yield send
+
+
 def request(target, headers=(), *, method=b"GET"):
     closing = () if any(name == b"Connection" for name, _ in headers) else CLOSING
     fields = b"".join(name + b": " + value + b"\r\n" for name, value in (*headers, *closing))
@@ -155,18 +162,18 @@ AUTHORIZED = (b"Authorization", b"Bearer " + TOKEN)
 
 
 @pytest.mark.parametrize("path", [ALLOWED, QUEUE])
-def test_jane_may_read_two_paths(send, path):
-    answer = send(request(path.encode(), [AUTHORIZED]))
+def test_jane_may_read_two_paths(send_slowly, path):
+    answer = send_slowly(request(path.encode(), [AUTHORIZED]))
 
     assert statuses_of(answer) == {200}
     assert READABLE in answer
 
 
 @pytest.mark.parametrize(("name", "status"), [("n", 403), ("*", 404), ("%2A", 404), ("", 403)])
-def test_rights_in_a_namespace_give_no_access_to_nodes(send, name, status):
+def test_rights_in_a_namespace_give_no_access_to_nodes(send_slowly, name, status):
     path = f"{GROUP}/namespaces/ns/nodes/{name}/requests"
 
-    assert statuses_of(send(request(path.encode(), [AUTHORIZED]))) == {status}
+    assert statuses_of(send_slowly(request(path.encode(), [AUTHORIZED]))) == {status}
 
 
 # Without the token

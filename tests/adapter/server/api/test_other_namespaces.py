@@ -20,10 +20,8 @@ from adapter import telemetry
 from adapter.clients import detection
 from adapter.clients.confinement import Confinement
 from adapter.clients.prometheus import Prometheus
-from adapter.server.api import explain
 from adapter.server.api.explain import Explainer
 from adapter.server.api.groups.backend import Backend
-from adapter.server.causes import collector, evidence
 from adapter.server.causes.collector import CauseCollector
 from adapter.server.causes.evidence import Probes
 from adapter.server.evaluation.evaluation import Evaluation
@@ -153,15 +151,6 @@ def worlds(
             fill(each, chosen)
             both.append(each)
         yield both[0], both[1]
-
-
-@pytest.fixture(autouse=True)
-def patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a busy machine, a query takes longer than an explanation waits for it."""
-    for module in (collector, evidence, explain):
-        monkeypatch.setattr(module, "_TIMEOUT", 60.0)
-    monkeypatch.setattr(explain, "_ANSWER_TIMEOUT", 60.0)
-    monkeypatch.setattr(explain, "_SHORT_TIMEOUT", 60.0)
 
 
 def fill(world: real.Prometheus, chosen: Callable[[str], bool]) -> None:

@@ -86,6 +86,7 @@ def test_the_queries_that_follow_others_share_their_two_seconds(backend):
     assert len(backend.queries) > len(questions.queries(questions.questions(planned("a"))[0]))
 
 
+@pytest.mark.usefixtures("patience")
 async def test_at_most_two_diagnoses_run_at_a_time(backend):
     found = Probes(lambda _: backend.query, backend.detection)
     backend.answering.clear()
@@ -103,6 +104,7 @@ async def test_at_most_two_diagnoses_run_at_a_time(backend):
     ] * 2
 
 
+@pytest.mark.usefixtures("patience")
 async def test_diagnoses_of_one_team_leave_those_of_others_to_them(backend):
     found = Probes(lambda _: backend.query, backend.detection)
     backend.answering.clear()
