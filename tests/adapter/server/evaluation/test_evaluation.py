@@ -49,11 +49,12 @@ def plan_for(
 
 
 async def test_sample_with_the_earlier_label_wins(evaluation):
+    began = time.time()
     values = (await evaluation.values(plan_for("b", "a", "c"))).values
 
     assert {name: value.milli for name, value in values.items()} == {"b": 7500, "a": 15000}
     assert list(values) == ["b", "a"]
-    assert values["b"].time == pytest.approx(time.time(), abs=5)
+    assert began - 0.001 <= values["b"].time <= time.time()
 
 
 async def test_failed_step_fails_the_plan(evaluation):
