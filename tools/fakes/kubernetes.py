@@ -80,6 +80,8 @@ class Failure:
     """Abort the connection in the middle of a response."""
     delay: float = 0.0
     """Respond as usual after this many seconds."""
+    until: asyncio.Event | None = None
+    """Respond as usual once this is set."""
     times: int = 1
     watch: bool | None = None
     """Whether the failure is one of watches or of other requests; None means of both."""
@@ -238,6 +240,8 @@ class Cluster:
             if failure.drop:
                 return await _abort(request)
             await asyncio.sleep(failure.delay)
+            if failure.until is not None:
+                await failure.until.wait()
         if request.query.get("watch") == "true":
             return await self._watch(request)
         if request.method != "GET":

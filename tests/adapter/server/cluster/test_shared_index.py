@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import random
 import tracemalloc
@@ -157,11 +156,9 @@ async def test_a_watch_goes_on_whatever_number_of_objects_a_namespace_has(
     for number in range(30):
         cluster.add("pods", "greedy", f"p{number}", phase="Running")
     async with running(caches.run()):
-        index = None
-        async with asyncio.timeout(20):
-            while index is None:
-                await asyncio.sleep(0.01)
-                index = caches.index(Kinds.builtin().first("pods"))
+        await until(lambda: caches.index(Kinds.builtin().first("pods")))
+        index = caches.index(Kinds.builtin().first("pods"))
+        assert index is not None
         cluster.put("pods", "team-b", "late", labels={})
         await until(lambda: "late" in index.values())
         assert "pods watched" in caches.status().fact

@@ -57,7 +57,8 @@ async def test_one_watch_of_metadata_follows_the_whole_cluster(bed, cluster, met
 
 @pytest.mark.slow
 async def test_each_request_is_a_list_until_the_watch_is_accepted(bed, cluster):
-    cluster.fail(POD_PATH, delay=0.5, watch=True)
+    accepted = asyncio.Event()
+    cluster.fail(POD_PATH, until=accepted, watch=True)
     assert await bed.names() == ("web-1", "web-2")
     await until(lambda: cluster.requests[-1].query.get("watch"))
     assert bed.state("syncing")
@@ -66,6 +67,7 @@ async def test_each_request_is_a_list_until_the_watch_is_accepted(bed, cluster):
     assert len(cluster.requests_to("/api/v1/namespaces/team-a/pods")) == 2
     assert bed.caches.status().fact == "pods listed at each request: the watch has just begun"
     assert bed.metric("object_lists_total", resource="pods", state="syncing") == 2
+    accepted.set()
     await bed.until_status("pods watched")
     assert await bed.names() == ("web-1", "web-2")
     assert bed.metric("object_lists_total", resource="pods", state="syncing") == 2
@@ -216,12 +218,14 @@ async def test_expired_version_is_listed_again_and_the_last_state_is_served_unti
     cluster.end_watches()
     cluster.remove("pods", "team-a", "web-1")
     cluster.forget()
-    cluster.fail(POD_PATH, delay=0.3, watch=False)
+    listed = asyncio.Event()
+    cluster.fail(POD_PATH, until=listed, watch=False)
     await until(lambda: cluster.failures == deque())
     requests = len(cluster.requests)
 
     assert await bed.names() == ("web-1", "web-2")
     assert len(cluster.requests) == requests
+    listed.set()
     await bed.until_names(("web-2",))
 
 
@@ -242,12 +246,14 @@ async def test_silent_watch_is_replaced(bed, cluster, monkeypatch):
 @pytest.mark.slow
 async def test_last_state_is_served_until_a_slow_watch_is_accepted(bed, cluster):
     await bed.watched()
-    cluster.fail(POD_PATH, delay=0.3, watch=True)
+    accepted = asyncio.Event()
+    cluster.fail(POD_PATH, until=accepted, watch=True)
     cluster.end_watches()
     await until(lambda: cluster.failures == deque())
     cluster.put("pods", "team-a", "web-3", labels={"app": "web"})
 
     assert await bed.names() == ("web-1", "web-2")
+    accepted.set()
     await bed.until_names(("web-1", "web-2", "web-3"))
     assert len([each for each in cluster.requests_to(POD_PATH) if "limit" in each.query]) == 1
 
