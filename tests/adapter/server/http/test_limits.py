@@ -189,10 +189,10 @@ async def test_a_trickling_head_does_not_extend_the_limit():
             for byte in HEALTHZ * 10:
                 writer.write(bytes([byte]))
                 await asyncio.sleep(0.02)
-                if reader.at_eof():
+                if reader.at_eof() or reader.exception():
                     break
 
-        assert reader.at_eof()
+        assert reader.at_eof() or reader.exception()
 
 
 async def test_a_body_may_take_longer_than_a_head():
@@ -238,7 +238,8 @@ async def test_shutdown_waits_until_a_response_is_received():
         answered.set()
         return responses.Answer(body=b"x" * 50_000)
 
-    async with listening(handler=middleware.serving(respond)) as (port, listener):
+    handler = middleware.serving(respond)
+    async with listening(handler=handler, close_seconds=60.0) as (port, listener):
         loop = asyncio.get_running_loop()
         _, client = await loop.create_connection(Paused, "127.0.0.1", port, ssl=client_context())
         await answered.wait()
@@ -423,7 +424,7 @@ def unresponsive(port, request):
     """Return the socket of a TLS client that sends `request` and then neither reads nor closes."""
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
     protocol = client_context().wrap_bio(incoming, outgoing, server_hostname="127.0.0.1")
-    client = socket.create_connection(("127.0.0.1", port), timeout=5)
+    client = socket.create_connection(("127.0.0.1", port), timeout=90)
     while True:
         try:
             protocol.do_handshake()
@@ -549,15 +550,15 @@ async def test_heads_that_arrive_during_a_request_wait_in_the_socket():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("reads", [False, True])
-async def test_a_client_that_reads_nothing_of_its_response_is_disconnected(reads, caplog):
+@pytest.mark.parametrize(("reads", "seconds"), [(False, 1.0), (True, 4.0)])
+async def test_a_client_that_reads_nothing_of_its_response_is_disconnected(reads, seconds, caplog):
     size = 32 << 20
 
     async def answer(_):
         return b"HTTP/1.1 200 OK\r\n\r\n" + bytes(size)
 
     async with (
-        listening(handler=answer, write_seconds=1.0) as (port, _),
+        listening(handler=answer, write_seconds=seconds) as (port, _),
         connected(port) as (reader, writer),
     ):
         writer.write(HEALTHZ + b"\r\n")
@@ -570,7 +571,7 @@ async def test_a_client_that_reads_nothing_of_its_response_is_disconnected(reads
                 received += len(part)
                 if received >= size:
                     break
-                await asyncio.sleep(0.005)  # in all, longer than write_seconds
+                await asyncio.sleep(0.04)  # in all, longer than write_seconds
 
     assert (received == size) is reads
 
