@@ -81,6 +81,7 @@ class Replica:
             f"--config={folder / 'rules.yaml'}",
             f"--objects={folder / 'objects.yaml'}",
             f"--prometheus-url={url}",
+            "--prometheus-timeout=50s",
             f"--secure-port={self.port}",
             f"--shutdown-delay={delay}",
             f"--event-loop={event_loop}",
@@ -92,10 +93,12 @@ class Replica:
             self.process = await asyncio.create_subprocess_exec(
                 sys.executable, "-m", "adapter", *self.arguments, cwd=ROOT, stderr=log
             )
-        async with asyncio.timeout(60):
-            while await self.ready() != 200:
-                assert self.process.returncode is None, self.log.read_text()
-                await asyncio.sleep(0.1)
+
+        async def is_ready():
+            assert self.process.returncode is None, self.log.read_text()
+            return await self.ready() == 200
+
+        await until(is_ready)
 
     async def end(self):
         if self.process.returncode is None:
@@ -104,7 +107,7 @@ class Replica:
 
     async def ready(self):
         """Return the status of /readyz, or 0 without a connection."""
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, EOFError):
             return int((await self.get("/readyz"))[0].split()[1])
         return 0
 
@@ -124,7 +127,7 @@ class Replica:
 
     async def closed(self):
         """Return once no new connection is accepted."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(90):
             with contextlib.suppress(ConnectionError):
                 while True:
                     (await self.connect())[1].close()
@@ -164,7 +167,7 @@ async def replicas(real_servers, tmp_path, slow, aiohttp_server):
 async def test_a_server_fails_readyz_first_and_finishes_pending_requests(
     replicas, slow, number, event_loop
 ):
-    replica = await replicas(delay="3s", event_loop=event_loop)
+    replica = await replicas(delay="10s", event_loop=event_loop)
     idle = await replica.connect()
     used = await replica.connect()
     assert "Connection: close" not in await replica.get("/healthz", used)
@@ -207,7 +210,7 @@ async def test_without_a_delay_the_listener_closes_immediately(replicas, slow):
 
 
 @pytest.mark.parametrize("second", [signal.SIGTERM, signal.SIGINT])
-@pytest.mark.parametrize("delay", ["30s", "0s"])
+@pytest.mark.parametrize("delay", ["10m", "0s"])
 async def test_a_second_signal_ends_the_process_immediately(replicas, slow, delay, second):
     replica = await replicas(delay=delay)
     pending = asyncio.create_task(replica.get(METRIC))
@@ -219,7 +222,7 @@ async def test_a_second_signal_ends_the_process_immediately(replicas, slow, dela
 
     replica.process.send_signal(second)
 
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(90):
         assert await replica.process.wait() == 1
     with pytest.raises((OSError, asyncio.IncompleteReadError)):
         await pending
@@ -353,7 +356,7 @@ async def test_a_client_that_does_not_read_its_response_does_not_delay_the_shutd
         await answered.wait()
         await asyncio.sleep(0.1)
 
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(90):
             await listener.close()
 
 
@@ -378,7 +381,7 @@ class Balancer:
 
     async def _probe(self):
         while True:
-            await asyncio.sleep(1)
+            await asyncio.sleep(0.2)
             statuses = await asyncio.gather(*(each.ready() for each in self.replicas))
             self.ready = [
                 each for each, status in zip(self.replicas, statuses, strict=True) if status == 200
@@ -419,12 +422,12 @@ async def send_requests(port, errors, answers, stop, *, keep):
                     answers.append(answer.status)
             except (aiohttp.ClientError, OSError) as error:
                 errors.append((path, error))
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(0.05)
 
 
 async def test_a_rolling_restart_fails_no_request(replicas, slow):
     slow.may_answer.set()
-    both = [await replicas(delay="2s"), await replicas(delay="2s")]
+    both = [await replicas(delay="8s"), await replicas(delay="8s")]
     balancer = Balancer(both)
     errors, answers = [], []
     stop = asyncio.Event()

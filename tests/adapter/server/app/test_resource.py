@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 import yaml
@@ -24,6 +24,7 @@ from tools.real.prometheus import Prometheus, samples
 FIXTURES = Path(__file__).parents[3] / "fixtures" / "resource"
 CONFIGURATIONS = Path(__file__).parents[3] / "rules" / "lint" / "configurations"
 GROUP = "/apis/metrics.k8s.io/v1beta1"
+RESOURCES = ("cpu", "memory")
 NODES = ("gpu-a", "gpu-b")
 PODS = ("ml/bert-0", "ml/bert-1", "ml/train-x", "web/bert-0", "web/idle")
 NEW = ("ml/new", "web/new")
@@ -35,6 +36,8 @@ AHEAD = 300.0
 """Seconds of samples in the future: a rate changes 16 s after the last sample."""
 RESTARTED = 90.0
 """Seconds for which the series of a restarted exporter and of restarted containers exist."""
+
+T = TypeVar("T")
 
 NODE_MEMORY = "node_memory_MemTotal_bytes - node_memory_MemAvailable_bytes"
 CPU = "container_cpu_usage_seconds_total"
@@ -112,12 +115,13 @@ def _rate(labels: Mapping[str, str]) -> float:
 
 @pytest.fixture(params=EXPECTED)
 async def served(request, scraped, tmp_path):
-    flags, rules = ("--preset=resource-metrics",), ""
+    flags, rules = ["--preset=resource-metrics"], ""
     if request.param == "kube-prometheus":
         file = CONFIGURATIONS / "kube-prometheus-configmap.yaml"
         config_map, *_ = yaml.safe_load_all(file.read_text())
-        flags, rules = (), config_map["data"]["config.yaml"]
+        flags, rules = [], config_map["data"]["config.yaml"]
     manifests = api.manifests((*PODS, *NEW), (*NODES, "new"))
+    flags.append("--query-freshness=0s")
     async with api.serving(tmp_path, scraped.url, manifests, flags, rules=rules) as served:
         yield served, EXPECTED[request.param]
 
@@ -141,11 +145,29 @@ def expected(server: Prometheus, promql: str, *labels: str) -> dict[tuple[str, .
     }
 
 
+async def answered(server: Api, path: str, queried: Callable[[], T]) -> tuple[Any, T]:
+    """Return a document, and what `queried` returned both before and after it.
+
+    A rate changes while samples enter and leave its window: then, both are requested again.
+    """
+    while True:
+        before = queried()
+        _, document = await server.get(path)
+        if queried() == before:
+            return document, before
+
+
 async def test_usage_of_every_container_is_that_of_the_query(
     served: tuple[Api, Mapping[str, str]], scraped: Prometheus
 ) -> None:
     server, queries = served
-    _, document = await server.get(f"{GROUP}/pods")
+    document, usages = await answered(
+        server,
+        f"{GROUP}/pods",
+        lambda: [
+            expected(scraped, queries[each], "namespace", "pod", "container") for each in RESOURCES
+        ],
+    )
 
     pods = [
         f"{each['metadata']['namespace']}/{each['metadata']['name']}" for each in document["items"]
@@ -153,21 +175,21 @@ async def test_usage_of_every_container_is_that_of_the_query(
     assert pods == list(PODS)
     assert {each["window"] for each in document["items"]} == {queries["window"]}
     usage = {key: each for pod in document["items"] for key, each in containers(pod).items()}
-    for resource in ("cpu", "memory"):
-        assert {key: quantity.parse(each[resource]) for key, each in usage.items()} == expected(
-            scraped, queries[resource], "namespace", "pod", "container"
-        )
+    for resource, queried in zip(RESOURCES, usages, strict=True):
+        assert {key: quantity.parse(each[resource]) for key, each in usage.items()} == queried
 
 
 async def test_usage_of_every_node_is_that_of_the_query(
     served: tuple[Api, Mapping[str, str]], scraped: Prometheus
 ) -> None:
     server, queries = served
-    _, document = await server.get(f"{GROUP}/nodes")
+    document, usages = await answered(
+        server,
+        f"{GROUP}/nodes",
+        lambda: [expected(scraped, queries[f"node {each}"], "node") for each in RESOURCES],
+    )
 
     usage = {(each["metadata"]["name"],): each["usage"] for each in document["items"]}
     assert list(usage) == [(node,) for node in NODES]
-    for resource in ("cpu", "memory"):
-        assert {key: quantity.parse(each[resource]) for key, each in usage.items()} == expected(
-            scraped, queries[f"node {resource}"], "node"
-        )
+    for resource, queried in zip(RESOURCES, usages, strict=True):
+        assert {key: quantity.parse(each[resource]) for key, each in usage.items()} == queried

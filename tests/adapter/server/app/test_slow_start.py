@@ -62,7 +62,7 @@ async def serving(directory: Path, wait: Wait, *flags: str) -> AsyncIterator[api
                 f"--objects={file}",
                 f"--secure-port={free_port()}",
             )
-            async with app.running(settings.parse((*own, *flags))) as url, asyncio.timeout(60):
+            async with app.running(settings.parse((*own, *flags))) as url, asyncio.timeout(90):
                 yield api.Api(url, session)
             await runner.cleanup()
 
