@@ -13,6 +13,7 @@ from unittest import mock
 import hypothesis
 import pytest
 
+from adapter.cli.doctor import autoscalers, backend, checks, client, registration, report
 from adapter.server.api import explain
 from adapter.server.causes import collector, evidence
 from tools.control_plane.daemon import Daemon
@@ -76,17 +77,17 @@ def empty_prometheus(
 
 @pytest.fixture
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let causes and explanations wait for their queries also while other processes run."""
-    for module in (collector, evidence, explain):
+    """Let causes, explanations and doctor wait for all answers also while other processes run."""
+    for module in (collector, evidence, explain, checks, report):
         monkeypatch.setattr(module, "_TIMEOUT", 60.0)
-    monkeypatch.setattr(explain, "_ANSWER_TIMEOUT", 60.0)
-    monkeypatch.setattr(explain, "_SHORT_TIMEOUT", 60.0)
-
-
-@pytest.fixture(autouse=True)
-def _patience_with_real_servers(request: pytest.FixtureRequest) -> None:
-    if "real_servers" in request.fixturenames:
-        request.getfixturevalue("patience")
+    for name in ("_ANSWER_TIMEOUT", "_SHORT_TIMEOUT"):
+        monkeypatch.setattr(explain, name, 60.0)
+    for name in ("_DIAL_TIMEOUT", "_TITLE_TIMEOUT"):
+        monkeypatch.setattr(registration, name, 60.0)
+    for name in ("_EXPLAIN_SECONDS", "_SECONDS"):
+        monkeypatch.setattr(autoscalers, name, 60.0)
+    monkeypatch.setattr(backend, "_PODS_SECONDS", 60.0)
+    monkeypatch.setattr(client, "_METRIC_TIMEOUT", 60.0)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -26,6 +26,8 @@ from tools.real import prometheus
 from tools.real.prometheus import Prometheus
 from tools.waiting import until
 
+pytestmark = pytest.mark.usefixtures("patience")
+
 ROOT = Path(__file__).parents[1]
 QUERY = "avg by (<<.GroupBy>>) (<<.Series>>{<<.LabelMatchers>>})"
 EACH = "<<.Series>>{<<.LabelMatchers>>}"
@@ -62,7 +64,7 @@ RULES = [
 
 @pytest.fixture(scope="module")
 def scraped(empty_prometheus: Prometheus) -> Prometheus:
-    for at in (time.time() - 30, time.time() + 120):
+    for at in (time.time() - 30, *(time.time() + 240 * number for number in range(1, 5))):
         empty_prometheus.put(
             'busy{namespace="n",pod="a"} 20',
             'busy{namespace="n",pod="b"} 40',
@@ -186,6 +188,11 @@ async def test_6_one_bad_rule_or_a_short_failure_of_prometheus_empties_everythin
             assert "pods/busy" in await _listed(served)
             server.start()
             server.put('busy{namespace="n",pod="a"} 30')
+
+            async def answers() -> bool:
+                return (await served.get(f"{GROUP}/namespaces/n/pods/*/busy"))[0] == 200
+
+            await until(answers)
             assert await served.pods("n", "busy") == {"a": 30}
 
 
@@ -237,7 +244,7 @@ async def _rules_health(served: Api) -> str:
 
 def _response_bytes(server: Prometheus) -> dict[str, float]:
     """Return what Prometheus has sent so far, by path of its API, in bytes."""
-    with urllib.request.urlopen(f"{server.url}/metrics", timeout=10) as response:
+    with urllib.request.urlopen(f"{server.url}/metrics", timeout=60) as response:
         lines = response.read().decode().splitlines()
     name = 'prometheus_http_response_size_bytes_sum{handler="'
     sizes = (line.removeprefix(name).split('"} ') for line in lines if line.startswith(name))

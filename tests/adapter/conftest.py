@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 
@@ -10,6 +11,12 @@ import pytest
 
 from adapter.clients.kubernetes import Kube
 from tools.fakes import kubernetes, prometheus
+
+
+@pytest.fixture(autouse=True)
+def _patience_with_real_servers(request: pytest.FixtureRequest) -> None:
+    if "real_servers" in request.fixturenames:
+        request.getfixturevalue("patience")
 
 
 @pytest.fixture
@@ -40,6 +47,20 @@ async def kube_of(tmp_path):
 async def api(kube_of, api_server):
     """Client of the fake API server."""
     return await kube_of(api_server)
+
+
+@pytest.fixture
+async def skip(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Return a function that lets the time of the event loop jump forward by some seconds."""
+    loop, ahead = asyncio.get_running_loop(), 0.0
+    real_time = loop.time
+
+    def jump(seconds: float) -> None:
+        nonlocal ahead
+        ahead += seconds
+
+    monkeypatch.setattr(loop, "time", lambda: real_time() + ahead)
+    return jump
 
 
 @pytest.fixture

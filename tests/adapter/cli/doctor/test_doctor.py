@@ -34,12 +34,15 @@ from adapter.settings.kubectl import KubectlSettings, NamespaceSettings
 from rules.exporters import detect
 from rules.findings import State, failure, ok
 from rules.hpa import judgement, reading
+from tests import virtual_time
 from tests.rules.hpa import test_reading
 from tests.rules.hpa.documents import document, external_metric, pods_metric, resource_metric
 from tools.certificates import Holder
 from tools.fakes import kubernetes
 from tools.presets.table import EXPORTERS
 from tools.real import prometheus as real
+
+pytestmark = pytest.mark.usefixtures("patience")
 
 NAME = "gpu-metrics-adapter"
 CORE = f"/api/v1/namespaces/{NAME}"
@@ -429,26 +432,35 @@ def using_four_metrics(name):
     return document(*[pods_metric(name="m")] * 4, name=name, target=name)
 
 
-async def test_fifty_autoscalers_take_few_requests():
-    api = Counting([using_four_metrics(f"web-{index}") for index in range(50)])
+def checked(api):
+    """Return the lines about autoscalers, in virtual time."""
     installed = Installed(api=api, service=NAME, namespace=NAME, user="admin")
 
-    (line,) = texts(await autoscalers.metrics(installed, NamespaceSettings(), "default"))
+    async def check():
+        return texts(await autoscalers.metrics(installed, NamespaceSettings(), "default"))
+
+    return virtual_time.run(check())
+
+
+def test_fifty_autoscalers_take_few_requests(monkeypatch):
+    monkeypatch.setattr(autoscalers, "_SECONDS", 6.0)
+    api = Counting([using_four_metrics(f"web-{index}") for index in range(50)])
+
+    (line,) = checked(api)
 
     assert line.startswith("ok autoscalers: 50 autoscalers use 200 metrics")
     # 100 at once, then 50 per second: 4.5 s.
     assert api.number <= 325
 
 
-async def test_autoscalers_that_take_too_long_are_counted(monkeypatch):
-    monkeypatch.setattr(autoscalers, "_SECONDS", 0.05)
+def test_autoscalers_that_take_too_long_are_counted(monkeypatch):
+    monkeypatch.setattr(autoscalers, "_SECONDS", 6.0)
     api = Counting([using_four_metrics(name) for name in ("one", "slow", "two")], hangs={"slow"})
-    installed = Installed(api=api, service=NAME, namespace=NAME, user="admin")
 
-    lines = texts(await autoscalers.metrics(installed, NamespaceSettings(), "default"))
+    lines = checked(api)
 
     assert lines[0].startswith("ok autoscalers: 2 autoscalers use 8 metrics")
-    assert lines[1].startswith("skipped autoscalers: 1 of 3 were not checked within 0.05 s")
+    assert lines[1].startswith("skipped autoscalers: 1 of 3 were not checked within 6 s")
 
 
 def reply(status, document, warning=""):

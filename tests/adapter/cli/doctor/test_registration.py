@@ -22,6 +22,8 @@ from rules.metrics_apis import CUSTOM as API
 from tools import helm
 from tools.fakes import kubernetes
 
+pytestmark = pytest.mark.usefixtures("patience")
+
 MANIFESTS = Path(__file__).parents[4] / "manifests"
 NAMES = [name for api in APIS for name in api.apiservices]
 CUSTOM, CUSTOM_V1BETA2, EXTERNAL, USAGE, USAGE_V1 = NAMES

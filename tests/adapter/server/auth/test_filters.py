@@ -28,6 +28,12 @@ def token(name, *groups):
     return {"authenticated": True, "user": user}
 
 
+@pytest.fixture(autouse=True)
+def patience(monkeypatch):
+    """Let an answer wait for the review of its causes also while other processes run."""
+    monkeypatch.setattr(filters, "_CAN_READ_TIMEOUT", 60.0)
+
+
 @pytest.fixture
 def cluster():
     cluster = kubernetes.Cluster()
@@ -335,7 +341,7 @@ async def test_cached_decisions_are_answered_while_anonymous_callers_wait(api, c
             assert (await wired.fetch(port, path, headers=JANE)).status == status
         waiting._identified.free = 0
 
-        tasks = await start_waiting(cluster, port, "/a", "/b?timeout=1s", "/c")
+        tasks = await start_waiting(cluster, port, "/a", "/b?timeout=4s", "/c")
 
         for path, status in remembered.items():
             assert (await wired.fetch(port, path, headers=JANE)).status == status

@@ -91,20 +91,6 @@ def of_scope(wanted: Scope) -> Callable[..., Sharing]:
     return lambda step: Sharing(scope=wanted)
 
 
-@pytest.fixture
-async def skip(monkeypatch) -> Callable[[float], None]:
-    """Return a function that lets the time of the event loop jump forward by some seconds."""
-    loop, ahead = asyncio.get_running_loop(), 0.0
-    real_time = loop.time
-
-    def jump(seconds: float) -> None:
-        nonlocal ahead
-        ahead += seconds
-
-    monkeypatch.setattr(loop, "time", lambda: real_time() + ahead)
-    return jump
-
-
 async def make_busy(shared: Shared, first: Plan, second: Plan, third: Plan) -> None:
     """Request three plans; the last request starts an evaluation for all of them."""
     merged = shared.counted("merged")
