@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-import time
 
 import pytest
 
@@ -45,15 +44,16 @@ path.with_suffix(".part").rename(path)
 @pytest.mark.parametrize(
     "last", ["time.sleep(600)", "raise SystemExit(0)"], ids=["it", "only its child"]
 )
-async def test_a_command_that_hangs_is_killed_with_its_children(tmp_path, monkeypatch, last):
-    monkeypatch.setattr(exec_plugin, "_TIMEOUT", 3.0)  # a busy machine starts Python in 1 s
+async def test_a_command_that_hangs_is_killed_with_its_children(tmp_path, skip, last):
     pids = tmp_path / "pids"
-    began = time.monotonic()
+    script = HANGING.replace("{last}", last)
+    task = asyncio.create_task(exec_plugin.run(config(script, str(pids))))
+    await until(pids.exists)
 
-    with pytest.raises(errors.Unreachable, match="did not end within 3 s: it was killed, with its"):
-        await exec_plugin.run(config(HANGING.replace("{last}", last), str(pids)))
+    skip(30)
+    with pytest.raises(errors.Unreachable, match="not end within 30 s: it was killed, with its"):
+        await task
 
-    assert time.monotonic() - began < 8
     for process in map(int, pids.read_text().split()):
         await until(lambda process=process: has_ended(process))
 
@@ -62,7 +62,7 @@ async def test_a_cancelled_command_is_killed(tmp_path):
     pids = tmp_path / "pids"
     script = HANGING.replace("{last}", "time.sleep(600)")
     task = asyncio.create_task(exec_plugin.run(config(script, str(pids))))
-    await until(pids.exists, seconds=10)
+    await until(pids.exists)
 
     task.cancel()
     with pytest.raises(asyncio.CancelledError):

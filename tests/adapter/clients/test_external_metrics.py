@@ -130,24 +130,26 @@ async def test_the_limits_can_be_set(cluster, api):
 
 @pytest.mark.slow
 async def test_all_namespaces_have_so_many_requests_in_flight_and_the_others_wait(cluster, other):
-    cluster.failures.append(Failure(path=PATH, delay=1, times=40))
+    answered = asyncio.Event()
+    cluster.failures.append(Failure(path=PATH, until=answered, times=40))
     tasks = [
-        asyncio.create_task(values(other, namespace=f"team-{each % 8}", seconds=8))
+        asyncio.create_task(values(other, namespace=f"team-{each % 8}", seconds=90))
         for each in range(40)
     ]
     await until(lambda: len(cluster.requests) >= DEFAULT.fallback_requests_all)
     await asyncio.sleep(0.1)
 
     assert len(cluster.requests) == DEFAULT.fallback_requests_all
+    answered.set()
     await asyncio.gather(*tasks, return_exceptions=True)
     assert len(cluster.requests) == 40
 
 
 @pytest.mark.slow
-async def test_who_waits_until_the_deadline_learns_which_limit_it_was(cluster, api):
+async def test_who_waits_until_the_deadline_learns_which_limit_it_was(cluster, api, skip):
     other = ExternalMetrics(api, "keda/metrics", limits=Limits(fallback_requests=1))
-    cluster.failures.append(Failure(path=PATH, delay=30))
-    first = asyncio.create_task(values(other, seconds=0.5))
+    cluster.failures.append(Failure(path=PATH, until=asyncio.Event()))
+    first = asyncio.create_task(values(other, seconds=20))
     await until(lambda: cluster.requests)
 
     with pytest.raises(errors.TimedOut) as caught:
@@ -156,6 +158,7 @@ async def test_who_waits_until_the_deadline_learns_which_limit_it_was(cluster, a
         "did not answer 1 other requests of the namespace, or 16 of all, in time: these are the "
         "limits fallback-requests and fallback-requests-all"
     )
+    skip(20)
     with pytest.raises(errors.TimedOut) as caught:
         await first
     assert caught.value.refusal == ""

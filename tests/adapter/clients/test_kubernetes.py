@@ -16,7 +16,7 @@ from tools.fakes import kubernetes
 @pytest.fixture
 def connect(kube_of, api_server):
     """Connect to the fake API server."""
-    return functools.partial(kube_of, api_server, timeout=5.0)
+    return functools.partial(kube_of, api_server, timeout=90.0)
 
 
 def name(item):
@@ -140,7 +140,7 @@ async def test_failure_is_a_backend_error_that_names_the_request(
     cluster, connect, failure, error, message
 ):
     cluster.fail("/api/v1/pods", **failure)
-    api = await connect(timeout=0.2)
+    api = await connect(timeout=0.2 if "delay" in failure else 90.0)
 
     with pytest.raises(error, match=message) as caught:
         await api.get("/api/v1/pods")
@@ -387,7 +387,7 @@ async def test_error_says_whether_to_repeat_the_request(cluster, api, failure, r
     cluster.fail("/x", **failure)
 
     with pytest.raises(errors.BackendError) as caught:
-        await api.post("/x", {}, timeout=0.5)
+        await api.post("/x", {}, timeout=0.5 if "delay" in failure else 90.0)
 
     assert caught.value.retry_after == retry_after
     assert len(cluster.requests) == 1
@@ -421,7 +421,7 @@ async def test_in_cluster_configuration_uses_the_service_account(account):
 
 async def test_clients_with_their_own_rate_share_connections_only(cluster, connect):
     cluster.add("pods", "team-a", "web-1")
-    api = await connect(qps=0.001, burst=1, timeout=1.0)
+    api = await connect(qps=0.001, burst=1)
     reviews = api.with_rate(qps=0.001, burst=2)
     path = "/api/v1/namespaces/team-a/pods"
 

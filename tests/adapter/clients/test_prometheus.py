@@ -88,7 +88,7 @@ def vector(samples: int) -> bytes:
 
 @pytest.mark.parametrize("verb", ["GET", "POST"])
 async def test_vector_has_labels_values_and_times(running, session, verb):
-    client = Prometheus(session, f"{running.url}/?ignored=1", verb=verb)
+    client, began = Prometheus(session, f"{running.url}/?ignored=1", verb=verb), time.time()
 
     result = await client.query('gpu_used{pod="a"}')
 
@@ -96,7 +96,7 @@ async def test_vector_has_labels_values_and_times(running, session, verb):
     assert result.kind == "vector"
     assert sample.labels == {"__name__": "gpu_used", "pod": "a", "uuid": "1"}
     assert sample.value == 12.5
-    assert sample.time == pytest.approx(time.time(), abs=5)
+    assert began - 0.001 <= sample.time <= time.time()
 
 
 async def test_nan_and_infinity_are_kept(client):
@@ -853,7 +853,7 @@ async def test_no_request_waits_for_a_prometheus_that_stands_still(real_servers,
 
 
 async def answers(client: Prometheus) -> bool:
-    with contextlib.suppress(errors.Unreachable):
+    with contextlib.suppress(errors.BackendError):
         await client.query("up")
         return True
     return False

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 
 import pytest
@@ -10,6 +9,7 @@ import pytest
 from adapter.clients.kubernetes import Kube
 from adapter.clients.rights import Right, Rights
 from rules.findings import State
+from tools.waiting import until
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 ROLE = f"{RBAC}/clusterroles/reviewed"
@@ -61,15 +61,23 @@ async def kube(control_plane, tmp_path):
     await api.close()
 
 
+async def until_reviewed(rights, fact):
+    """Review until the API server has read the ClusterRole."""
+
+    async def reviewed():
+        await rights.review()
+        return rights.check().fact == fact
+
+    await until(reviewed)
+
+
 async def test_each_missing_right_is_one_log_line_with_the_rule_that_grants_it(grant, kube, caplog):
     caplog.set_level(logging.INFO)
     rights = Rights()
     rights.require(kube, lambda: (PODS, SECRET))
     assert rights.check().fact == "not reviewed yet"
     grant("list")
-    async with asyncio.timeout(20):  # until the API server has read the ClusterRole
-        while rights.check().fact != "may not watch pods; get secrets/ca":
-            await rights.review()
+    await until_reviewed(rights, "may not watch pods; get secrets/ca")
     await rights.review()
 
     assert rights.check().state is State.WARNING
@@ -89,9 +97,7 @@ async def test_each_missing_right_is_one_log_line_with_the_rule_that_grants_it(g
     rights = Rights()
     rights.require(kube, lambda: (PODS,))
     grant("list", "watch")
-    async with asyncio.timeout(20):
-        while rights.check().fact != "all granted":
-            await rights.review()
+    await until_reviewed(rights, "all granted")
 
 
 async def test_a_review_that_fails_is_not_a_missing_right(api, cluster, caplog):

@@ -103,7 +103,7 @@ def certificate_protected(real_servers, folder, tmp_path_factory):
 
 def connected(url, *flags):
     """Connect with the credentials of `flags`."""
-    parsed = settings.parse((f"--prometheus-url={url}", "--prometheus-timeout=5s", *flags))
+    parsed = settings.parse((f"--prometheus-url={url}", "--prometheus-timeout=90s", *flags))
     return sources.connect_prometheus(parsed.prometheus)
 
 
