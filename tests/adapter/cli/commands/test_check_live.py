@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator
 
 import prometheus_client
@@ -35,12 +36,13 @@ def server(real_servers: None, tmp_path_factory: pytest.TempPathFactory) -> Iter
     registry.register(Ticks())
     exporter, _ = prometheus_client.start_http_server(0, addr="127.0.0.1", registry=registry)
     config = (
-        "scrape_configs: [{job_name: x, honor_labels: true, scrape_interval: 1s,"
-        " scrape_timeout: 1s, static_configs: "
-        f"[{{targets: ['127.0.0.1:{exporter.server_port}']}}]}}]"
+        "scrape_configs: [{job_name: x, scrape_interval: 1s, scrape_timeout: 1s, static_configs: "
+        f"[{{targets: ['127.0.0.1:{exporter.server_port}']}}], metric_relabel_configs: "
+        "[{action: drop}]}]"
     )
     with prometheus.run(tmp_path_factory.mktemp("prometheus"), config) as running:
         running.put(
+            f'{EXPOSED}{{namespace="default",pod="a"}} 1',
             'gpu_util{namespace="default",pod="a",gpu="0"} 10',
             'gpu_util{namespace="default",pod="a",gpu="1"} 30',
             'gpu_util{namespace="default",pod="b",gpu="0"} 50',
@@ -59,7 +61,13 @@ def server(real_servers: None, tmp_path_factory: pytest.TempPathFactory) -> Iter
             ),
             'used{node="n1"} 7',
         )
-        prometheus.wait_for(lambda: running.query(EXPOSED), "the exporter is scraped")
+        now = time.time()
+        for seconds in range(-20, 600, 20):  # also ten minutes for the tests
+            running.put(f'{COUNTED}{{namespace="default",pod="a"}} 7', at=now + seconds)
+        # Of the exporter, Prometheus keeps the types only: a scrape that fails ends no series.
+        prometheus.wait_for(
+            lambda: running.get("/api/v1/metadata", metric=EXPOSED), "the exporter is scraped"
+        )
         yield running
     exporter.shutdown()
     exporter.server_close()

@@ -5,6 +5,7 @@ tools/playground has the stories on a real cluster.
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -18,8 +19,9 @@ from tests.adapter.cli.console.test_pages import EVENTS, HOSTILE, event
 from tests.rules.hpa.documents import pods_metric
 from tools.console import chromium
 
-SOON = 20_000
-"""Milliseconds until the page must have updated itself; it does so every five seconds."""
+expect.set_options(timeout=90_000)  # the page updates itself every five seconds
+GONE = ("ERR_CONNECTION_REFUSED", "ERR_CONNECTION_RESET", "ERR_EMPTY_RESPONSE")
+"""Errors of requests to a console that has ended."""
 
 
 @pytest.fixture
@@ -28,6 +30,7 @@ async def page(real_servers: None) -> AsyncIterator[async_api.Page]:
     async with async_api.async_playwright() as playwright:
         browser = await playwright.chromium.launch(**chromium.options())
         context = await browser.new_context(viewport={"width": 1100, "height": 700})
+        context.set_default_timeout(90_000)
         page = await context.new_page()
         problems: list[str] = []
         page.on("pageerror", lambda error: problems.append(str(error)))
@@ -36,7 +39,7 @@ async def page(real_servers: None) -> AsyncIterator[async_api.Page]:
             "console",
             lambda line: (
                 line.type == "error"
-                and "ERR_CONNECTION_REFUSED" not in line.text
+                and not any(each in line.text for each in GONE)
                 and problems.append(line.text)
             ),
         )
@@ -69,8 +72,8 @@ async def test_a_change_arrives_without_losing_scroll_selection_and_focus(page, 
     broken = ("False", "Failed", "no value")
     world.cluster.put(HPAS.name, "default", "hpa-59", status=status(None, ScalingActive=broken))
 
-    await expect(page.locator("tr", has_text="hpa-42")).to_contain_text("777", timeout=SOON)
-    await expect(page.locator("tbody tr").first).to_contain_text("hpa-59", timeout=SOON)
+    await expect(page.locator("tr", has_text="hpa-42")).to_contain_text("777")
+    await expect(page.locator("tbody tr").first).to_contain_text("hpa-59")
     await expect(page.get_by_role("status").first).to_have_text(
         "60 autoscalers: 1 failure, 0 warnings"
     )
@@ -135,14 +138,14 @@ async def test_a_console_that_ended_says_so_on_top(page, world, start):
     world.healthy()
     client = await start(world)
     await open_console(page, client)
-    await expect(page.locator("#updated")).to_have_text("updated 1 s ago")
+    await expect(page.locator("#updated")).to_have_text(re.compile("updated [1-9] s ago"))
 
     world.hangs = True
-    await expect(page.get_by_role("alert")).to_contain_text("does not respond", timeout=SOON)
+    await expect(page.get_by_role("alert")).to_contain_text("does not respond")
     await client.server.close()
 
     banner = page.locator("#gone")
-    await expect(banner).to_contain_text("The console has ended: start it again", timeout=SOON)
+    await expect(banner).to_contain_text("The console has ended: start it again")
     await page.mouse.wheel(0, 5000)
     await expect(banner).to_be_in_viewport()
 

@@ -73,7 +73,7 @@ def external(series: str) -> Any:
 def filled(empty_prometheus: real.Prometheus) -> Any:
     """A Prometheus with 40 minutes of two pods, and of four pods in the second half."""
     now = time.time()
-    for ago in range(MINUTES * 4, -1, -1):
+    for ago in range(MINUTES * 4, -MINUTES, -1):  # also ten minutes for the tests
         late = ago <= MINUTES * 2
         names = ("bbbbb", "ccccc", "ddddd", "fffff")[: 4 if ago < MINUTES * 2 - 4 else 2]
         empty_prometheus.put(

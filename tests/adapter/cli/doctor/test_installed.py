@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import shlex
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -61,8 +62,11 @@ def adapter(
     kubeconfig = control_plane.kubeconfig
     flags = (f"--namespace={NAMESPACE}", f"--kubeconfig={kubeconfig}")
     with real.run(tmp_path) as prometheus:
-        for each in sorted((EXPORTERS / "c4-4.8.2-default").glob("*.prom")):
-            prometheus.put(*each.read_text().splitlines())
+        files = sorted((EXPORTERS / "c4-4.8.2-default").glob("*.prom"))
+        lines = [line for each in files for line in each.read_text().splitlines()]
+        now = time.time()
+        for minute in range(15):
+            prometheus.put(*lines, at=now + 60 * minute)
         url = {"url": "http://127.0.0.1", "port": prometheus.port}
         values = {"presets": ["auto"], "rules": {"default": False}, "prometheus": url}
         helm.run(
@@ -120,10 +124,12 @@ def team(control_plane: ControlPlane, adapter: real.Prometheus) -> Iterator[str]
         path = f"{pods}/{pod}/status"
         control_plane.admin.call("PATCH", path, status, content_type=MERGE_PATCH)
         labels = f'gpu="0",UUID="u",Hostname="n",container="c",namespace="team",pod="{pod}"'
-        adapter.put(f"DCGM_FI_DEV_GPU_UTIL{{{labels}}} 20")
+        now = time.time()
+        for minute in range(15):
+            adapter.put(f"DCGM_FI_DEV_GPU_UTIL{{{labels}}} 20", at=now + 60 * minute)
         yield "team"
     finally:
-        control_plane.kubectl("delete", "namespace", "team", "--timeout=60s")
+        control_plane.kubectl("delete", "namespace", "team", "--timeout=90s")
 
 
 @pytest.fixture
@@ -186,7 +192,7 @@ def test_the_documented_command_deletes_what_kustomize_installed(control_plane):
     server.install(control_plane)
 
     # It would fail for an object that does not exist any more.
-    control_plane.kubectl("delete", "--timeout=60s", "-k", server.OVERLAY)
+    control_plane.kubectl("delete", "--timeout=90s", "-k", server.OVERLAY)
 
     found = control_plane.kubectl("get", "apiservices", "--output=name")
     assert "metrics.k8s.io" not in found
