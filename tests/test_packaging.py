@@ -99,7 +99,7 @@ class Environment:
 
     def run(self, *command: str | Path) -> str:
         done = subprocess.run(
-            command, cwd=self.folder, capture_output=True, text=True, check=False, timeout=60
+            command, cwd=self.folder, capture_output=True, text=True, check=False, timeout=90
         )
         assert (done.returncode, done.stderr) == (0, ""), command
         return done.stdout
@@ -165,7 +165,7 @@ def test_without_its_package_the_demo_says_how_to_get_it(tmp_path: Path) -> None
         [sys.executable, "-S", "-m", INSTALLED, "demo"],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": f"{installed}:{sysconfig.get_path('purelib')}"},
-        timeout=60,
+        timeout=90,
         capture_output=True,
         text=True,
         check=False,

@@ -7,6 +7,7 @@ import http.client
 import json
 import ssl
 import sys
+import time
 from collections import defaultdict
 from dataclasses import dataclass
 
@@ -103,7 +104,8 @@ def served(real_servers, tmp_path_factory):
     (port,) = free_ports(1)
     log = folder / "adapter.log"
     with prometheus.run(folder) as source:
-        source.put(*keda.SERIES)
+        for minutes in range(0, 20, 4):
+            source.put(*keda.SERIES, at=time.time() + 60 * minutes)
         daemon = Daemon(
             "adapter",
             [
@@ -123,7 +125,7 @@ def served(real_servers, tmp_path_factory):
 def values(port, requests):
     """Yield each request with its status and items, over one connection."""
     context = ssl._create_unverified_context()
-    connection = http.client.HTTPSConnection("127.0.0.1", port, context=context, timeout=30)
+    connection = http.client.HTTPSConnection("127.0.0.1", port, context=context, timeout=90)
     try:
         for each in requests:
             connection.request("GET", f"{PATH}/{each.namespace}/{each.metric}")

@@ -72,13 +72,13 @@ def _written(key: str) -> str:
 
 
 def configuration(
-    chosen: Mapping[str, Sequence[Job]], pods: Sequence[Mapping[str, str]], port: int
+    chosen: Mapping[str, Sequence[Job]], pods: Sequence[Mapping[str, str]], port: int, interval: int
 ) -> str:
     configs = [
         # Shards know themselves by the end of their names.
         each | {"job_name": f"{name}-{each['job_name'].rpartition('-')[2]}"}
         for name, found in chosen.items()
-        for each in formats.prometheus(found, interval=5)["scrape_configs"]
+        for each in formats.prometheus(found, interval=interval)["scrape_configs"]
     ]
     for each in configs:
         for key in (*_UNKNOWN, "kubernetes_sd_configs"):
@@ -106,6 +106,8 @@ def scraping(
     chosen: Mapping[str, Sequence[Job]],
     pods: Sequence[Mapping[str, str]],
     pages: Mapping[str, str],
+    *,
+    interval: int = 5,
 ) -> Iterator[tuple[Prometheus, dict[str, str]]]:
     """Run Prometheus on pages by address and path, or by IP; yield it, and the tokens they got.
 
@@ -120,26 +122,25 @@ def scraping(
         body = b"" if text is None else stamped(text).encode()
         return 404 if text is None else 200, METRICS, body
 
-    with (
-        http_server.serving(answer) as port,
-        prometheus.run(folder, configuration(chosen, pods, port), flags=embedded.flags()) as server,
-    ):
-        yield server, tokens
+    with http_server.serving(answer) as port:
+        config = configuration(chosen, pods, port, interval)
+        with prometheus.run(folder, config, flags=embedded.flags()) as server:
+            yield server, tokens
 
 
 def targets(server: Prometheus) -> list[Target]:
-    """Return the active targets, once each has been scraped."""
-
-    def found() -> Mapping[str, list[Target]]:
-        return server.get("/api/v1/targets")
+    """Return the active targets, once each has been scraped in time."""
+    found: list[Target] = []
 
     def scraped() -> bool:
-        listed = found()
-        healths = {each["health"] for each in listed["activeTargets"]}
-        return any(listed.values()) and "unknown" not in healths
+        nonlocal found
+        listed = server.get("/api/v1/targets")
+        found = listed["activeTargets"]
+        late = any("deadline exceeded" in each["lastError"] for each in found)
+        return any(listed.values()) and not late and all(e["health"] != "unknown" for e in found)
 
-    prometheus.wait_for(scraped, "each target is scraped", seconds=60)
-    return found()["activeTargets"]
+    prometheus.wait_for(scraped, "each target is scraped")
+    return found
 
 
 VLLM = "docker.io/vllm/vllm-openai:v0.18.0"
@@ -243,7 +244,7 @@ def test_a_page_of_the_future_does_not_end_the_series_of_others(tmp_path: Path) 
 
     with scraping(tmp_path, chosen, pods, pages) as (server, _):
         query = 'count_over_time(vllm:num_requests_running{namespace="team-a"}[1m]) > 2'
-        prometheus.wait_for(lambda: server.query(query), "it is scraped three times", seconds=60)
+        prometheus.wait_for(lambda: server.query(query), "it is scraped three times")
 
 
 LLMD = "ghcr.io/llm-d/llm-d-cuda:v0.5.0"
@@ -434,7 +435,9 @@ def test_no_page_decides_about_the_pods_of_others_or_gets_their_token(tmp_path: 
 
     with scraping(tmp_path, chosen, pods, pages) as (server, tokens):
         found = targets(server)
-        series = server.query('{__name__=~"DCGM_FI_DEV_GPU_UTIL|vllm:num_requests_running"}')
+        names = "DCGM_FI_DEV_GPU_UTIL|vllm:num_requests_running"
+        # Also the series of a page whose last scrape came late.
+        series = server.query(f'last_over_time({{__name__=~"{names}"}}[5m])')
 
     pools = {(each["scrapePool"].rpartition("-")[2], each["labels"]["instance"]) for each in found}
     assert {("servers" if kind.isdigit() else kind, instance) for kind, instance in pools} == {
@@ -495,7 +498,8 @@ async def test_presets_have_their_values_of_the_series_that_minimal_keeps(tmp_pa
     nodes = {f"node-of-{pod}": of for each in chosen for pod, of in each.nodes.items()}
     objects = api.manifests(pods, nodes)
 
-    with scraping(tmp_path, scraped, discovered, pages) as (server, _):
+    # A scrape that takes nine tenths of the interval ends series.
+    with scraping(tmp_path, scraped, discovered, pages, interval=10) as (server, _):
         worlds.wait_until_scraped(server, len(discovered))
         names_kept = server.get("/api/v1/label/__name__/values")
         async with api.serving(tmp_path, server.url, objects, ["--preset=auto"]) as served:
