@@ -15,6 +15,7 @@ from adapter.cli.commands import serve
 from adapter.log_handler import LogHandler
 from adapter.server.apimachinery import middleware
 from tests.adapter import wired
+from tools.real.prometheus import wait_for
 
 START = re.compile(r"[IWE]\d{4} \d\d:\d\d:\d\d\.\d{6} +\d+ [\w.<>]*:\d+\] ")
 FORGED = "I0101 00:00:00.000000       1 server.py:9] all is well"
@@ -118,14 +119,14 @@ def test_repeats_are_counted_when_their_minute_ends(stream):
     assert stream.getvalue().endswith("rejected 7\n")
 
 
-def test_repeats_are_counted_if_nothing_more_is_logged(log, stream, monkeypatch):
+def test_repeats_are_counted_if_nothing_more_is_logged(log, handler, stream, monkeypatch):
+    handler._monotonic = lambda: 0.0  # all messages are of one window
     monkeypatch.setattr(log_handler, "_WINDOW", 0.05)
-    for number in range(32):
-        log.warning("rejected %d", number)
+    with handler.lock:  # the window ends later
+        for number in range(32):
+            log.warning("rejected %d", number)
 
-    deadline = time.monotonic() + 10
-    while "more messages" not in stream.getvalue() and time.monotonic() < deadline:
-        time.sleep(0.01)
+    wait_for(lambda: "more messages" in stream.getvalue(), "the repeats are counted")
     assert stream.getvalue().endswith("2 more messages like this one were not logged "
                                       "(-v=6 logs all): rejected 30\n")  # fmt: skip
 

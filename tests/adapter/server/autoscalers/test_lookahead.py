@@ -459,7 +459,7 @@ async def test_forecasts_that_are_due_wait_for_no_new_one_and_no_other_source() 
     bed.other.hangs = "more"
     bed.client.queries.clear()
 
-    async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
+    async with asyncio.timeout(90), asyncio.TaskGroup() as tasks:
         for _ in range(3):
             bed.now += 60
             await bed.made.once(tasks)
@@ -511,7 +511,7 @@ async def test_it_looks_every_five_seconds_at_what_is_due() -> None:
 
     bed.made._sleep = sleep
     running = asyncio.create_task(bed.made.run())
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(90):
         await ended.wait()
         await bed.made._running["default", True]
     running.cancel()

@@ -218,7 +218,7 @@ class Bed:
         self.check, self.requests = autoscalers.check, autoscalers.requests
         running = asyncio.create_task(autoscalers.run())
         try:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(90):
                 await ended.wait()
         finally:
             running.cancel()

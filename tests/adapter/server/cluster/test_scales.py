@@ -54,7 +54,7 @@ class Bed:
         self._end = self.now + seconds
         self._ended.clear()
         running = asyncio.create_task(self.scales.run())
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(90):
             await self._ended.wait()
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
