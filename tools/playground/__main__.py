@@ -41,7 +41,6 @@ NOISE = 0.15
 RAISED_LOAD = 8
 """Replicas of the load generator in the command that raises the load: 120 % of a GPU."""
 PODS = "/apis/custom.metrics.k8s.io/v1beta1/namespaces/default/pods/*"
-_SCRAPE_TIMEOUT = 60.0
 _ADDRESS = re.compile(r"^Console: (http://\S+)$", re.MULTILINE)
 
 
@@ -173,7 +172,7 @@ def _deploy(c: Cluster, load: int, generation: DemoGeneration) -> None:
         label_values = {value for each in result for value in each["metric"].values()}
         return any(pod.name in label_values for pod in c.fleet.pods)
 
-    wait_for(scraped, f"the GPU of {manifests.BERT} is scraped", seconds=_SCRAPE_TIMEOUT)
+    wait_for(scraped, f"the GPU of {manifests.BERT} is scraped")
 
 
 @contextlib.contextmanager

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page, expect, sync_playwright
+from playwright.sync_api import ConsoleMessage, Page, expect, sync_playwright
 
 from tools.cluster.walkthrough import STEP_TIMEOUT
 from tools.console import chromium
@@ -79,18 +79,19 @@ def test_printed_commands_work_and_the_hpa_scales() -> None:
         set_up, watch, query, explain, doctor, raise_load, remove_load = commands(playground)
         folder = Path(re.search(r"KUBECONFIG=(\S+)", set_up)[1]).parent
         with running("bash", "-c", f"{set_up} && exec {watch}") as hpa:
-            wait_for(
-                lambda: replicas(hpa)[-1:] == [1], "there is one replica", seconds=STEP_TIMEOUT
-            )
+            wait_for(lambda: replicas(hpa)[-1:] == [1], "there is one replica")
 
             def loaded() -> bool:
-                (item,) = json.loads(shell(set_up, query))["items"]
-                assert item["describedObject"]["name"].startswith("bert-intent-detection-")
-                return 10 <= float(item["value"]) <= 20
+                try:
+                    items = json.loads(shell(set_up, query))["items"]
+                except subprocess.CalledProcessError:
+                    items = []  # on a busy machine, a scrape may be late
+                assert all(each["describedObject"]["name"].startswith(BERT) for each in items)
+                return len(items) == 1 and 10 <= float(items[0]["value"]) <= 20
 
-            wait_for(loaded, "the load reaches the pod", seconds=STEP_TIMEOUT)
-            assert "VERDICT: default/bert-intent-detection keeps" in shell(set_up, explain)
-            assert "\n0 failures, 0 warnings, " in shell(set_up, doctor)
+            wait_for(loaded, "the load reaches the pod")
+            wait_for_output(f"VERDICT: default/{BERT} keeps", set_up, explain)
+            wait_for_output("\n0 failures, 0 warnings, ", set_up, doctor)
 
             with console_page(playground) as page:
                 row = page.locator("tr", has_text=f"default/{BERT}")
@@ -101,17 +102,14 @@ def test_printed_commands_work_and_the_hpa_scales() -> None:
                 wait_for(
                     lambda: replicas(hpa)[-1] >= 6,
                     "the replicas are enough, so that the fault below delays no scale-up",
-                    seconds=STEP_TIMEOUT,
                 )
                 check_rise(page)
                 check_fault_and_cure(page, set_up)
                 check_other_views(page)
             check_replay(playground, set_up, explain)
             shell(set_up, remove_load)
-            wait_for(lambda: " 0/20 " in hpa.lines[-1], "the metric is 0", seconds=STEP_TIMEOUT)
-            wait_for(
-                lambda: replicas(hpa)[-1] == 1, "there is one replica again", seconds=STEP_TIMEOUT
-            )
+            wait_for(lambda: " 0/20 " in hpa.lines[-1], "the metric is 0")
+            wait_for(lambda: replicas(hpa)[-1] == 1, "there is one replica again")
             print("\n".join(hpa.lines))
         assert processes_using(folder)
         assert playground.end(signal.SIGINT) == 0
@@ -131,12 +129,19 @@ def console_page(playground: Process) -> Iterator[Page]:
     """Open the printed address in Chromium; a violation of the CSP fails the test at the end."""
     (address,) = [each.split()[-1] for each in playground.lines if "?token=" in each]
     problems: list[str] = []
+
+    def note(message: ConsoleMessage) -> None:
+        # On a busy machine, the API server may not answer the console in time.
+        if message.type == "error" and "status of 504" not in message.text:
+            problems.append(message.text)
+
+    expect.set_options(timeout=1000 * STEP_TIMEOUT)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(**chromium.options())
         page = browser.new_page()
         page.set_default_timeout(1000 * STEP_TIMEOUT)
         page.on("pageerror", lambda error: problems.append(str(error)))
-        page.on("console", lambda each: problems.append(each.text) if each.type == "error" else 0)
+        page.on("console", note)
         page.goto(address)
         yield page
         browser.close()
@@ -145,19 +150,15 @@ def console_page(playground: Process) -> Iterator[Page]:
 
 def check_rise(page: Page) -> None:
     """Check that the page of the HPA shows the rise of the load without being loaded again."""
-    soon = 1000 * STEP_TIMEOUT
-    expect(page.locator(".facts")).to_contain_text(
-        re.compile(r"([5-9]|10) of 1 to 10"), timeout=soon
-    )
-    expect(page.locator("tr", has_text="SuccessfulRescale").first).to_be_visible(timeout=soon)
-    expect(page.locator("polyline.value").first).to_be_visible(timeout=soon)
-    expect(page.locator("figure desc").last).to_contain_text("current: 1 to ", timeout=soon)
+    expect(page.locator(".facts")).to_contain_text(re.compile(r"([5-9]|10) of 1 to 10"))
+    expect(page.locator("tr", has_text="SuccessfulRescale").first).to_be_visible()
+    expect(page.locator("polyline.value").first).to_be_visible()
+    expect(page.locator("figure desc").last).to_contain_text("current: 1 to ")
     expect(page.locator(".query code")).to_contain_text("DCGM_FI_DEV_GPU_UTIL")
 
 
 def check_fault_and_cure(page: Page, set_up: str) -> None:
     """Check that a metric that does not exist is a failure with its cause, and then is cured."""
-    soon = 1000 * STEP_TIMEOUT
     name = "/spec/metrics/0/pods/metric/name"
     patch = f"kubectl patch hpa {BERT} --type=json -p "
     change = '\'[{"op": "replace", "path": "%s", "value": "%s"}]\''
@@ -165,12 +166,12 @@ def check_fault_and_cure(page: Page, set_up: str) -> None:
     row = page.locator("tbody tr").first
 
     shell(set_up, patch + change % (name, "duty_cycle"))
-    expect(row.locator(".failure")).to_be_visible(timeout=soon)
-    expect(row).to_contain_text("duty_cycle_current", timeout=soon)  # the cure
+    expect(row.locator(".failure")).to_be_visible()
+    expect(row).to_contain_text("duty_cycle_current")  # the cure
     expect(page.get_by_role("status").first).to_have_text("1 autoscaler: 1 failure, 0 warnings")
     shell(set_up, patch + change % (name, "duty_cycle_current"))
-    expect(row.locator(".failure")).to_have_count(0, timeout=soon)
-    expect(row).to_contain_text(" of 20 % duty_cycle_current", timeout=soon)
+    expect(row.locator(".failure")).to_have_count(0)
+    expect(row).to_contain_text(" of 20 % duty_cycle_current")
 
 
 def check_other_views(page: Page) -> None:
@@ -195,7 +196,7 @@ def check_replay(playground: Process, set_up: str, explain: str) -> None:
     """Check that the replay of the rise is what the controller did, within one replica."""
     (url,) = re.findall(r"Prometheus: (http://\S+);", "\n".join(playground.lines))
     program = explain.split(maxsplit=1)[0]
-    past = f"--prometheus-url={url} --since=2m --sync-period=2s --startup=6s"
+    past = f"--prometheus-url={url} --since=10m --sync-period=2s --startup=6s"
     command = f"{program} replay hpa default/{BERT} {past}"
     print(shell(set_up, f"{command} --target=20,40"))
     found = json.loads(shell(set_up, f"{command} --output=json"))
@@ -221,6 +222,17 @@ def shell(*lines: str) -> str:
         ["bash", "-c", " && ".join(lines)], check=True, stdout=subprocess.PIPE, text=True
     )
     return done.stdout
+
+
+def wait_for_output(text: str, *lines: str) -> None:
+    """Run commands until they succeed with this text: a busy machine may answer too late."""
+
+    def is_shown() -> bool:
+        with contextlib.suppress(subprocess.CalledProcessError):
+            return text in shell(*lines)
+        return False
+
+    wait_for(is_shown, f"{lines[-1]} shows {text}")
 
 
 def replicas(hpa: Process) -> list[int]:
