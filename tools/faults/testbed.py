@@ -50,6 +50,10 @@ _PATCH = {"content_type": MERGE_PATCH}
 _RELIST = 5.0
 _SYNCS = 7.0
 """Seconds of a few syncs of the HPA controller, and until what is shared is stale."""
+_LATE = "no result within"
+"""What `doctor` says of a check that takes too long."""
+_PATIENCE = 45.0
+"""Seconds until a fault that is not named counts as such."""
 
 
 def replica_set(name: str) -> Document:
@@ -122,6 +126,7 @@ class Testbed:
         self._prometheus = healthy
         self._gate = gate
         self._live: tuple[str, ...] = seeds.HEALTHY
+        self._writing = threading.Lock()
         config = folder / "rules.yaml"
         config.write_text(seeds.rules())
         self._flags = (
@@ -168,9 +173,9 @@ class Testbed:
         for fault in faults:
             if fault.query:
                 self._seed(fault)
-        self._prometheus.put(*self._live)
+        self._write()
         # Each live series is scraped once a second.
-        with repeated(lambda: self._prometheus.put(*self._live), every=1):
+        with repeated(self._write, every=1):
             self._adapter.start()
             try:
                 for fault in faults:
@@ -181,6 +186,10 @@ class Testbed:
                     yield fault, outputs
             finally:
                 self._adapter.kill()
+
+    def _write(self) -> None:
+        with self._writing:
+            self._prometheus.put(*self._live)
 
     def _seed(self, fault: Fault) -> None:
         now = time.time()
@@ -207,39 +216,53 @@ class Testbed:
             begins = len(self._adapter.log)
             self._apply(hpa("web", fault))
             seeded.callback(self.plane.admin.call, "DELETE", f"{_HPAS}/web")
-            condition = self._condition(fault)
-            with self._record(fault, str(self.plane.kubeconfig)):
-                outputs = Outputs(
-                    condition=condition,
-                    doctor=self._program("doctor"),
-                    explain=self._program("explain", "hpa", "default/web"),
-                    log=self._warning(begins),
-                )
-        self._live = usual
-        if not fault.query:
-            self._prometheus.end(*fault.live)
-        wait_for(self._is_healthy, f"it is healthy after: {fault.title}", seconds=60)
+            self._settle(fault)
+            ends = time.monotonic() + _PATIENCE
+            while True:
+                with self._record(fault, str(self.plane.kubeconfig)):
+                    outputs = self._outputs(begins)
+                # On a busy machine, not all is answered in time at first.
+                named = fault.why_not or fault.is_named(outputs.condition, outputs.doctor)
+                if (named and _LATE not in outputs.doctor) or time.monotonic() > ends:
+                    break
+        with self._writing:
+            self._live = usual
+            if not fault.query:
+                self._prometheus.end(*fault.live)
+        wait_for(self._is_healthy, f"it is healthy after: {fault.title}")
         return outputs
 
-    def _condition(self, fault: Fault) -> str:
-        """Return the condition once it is what the fault makes of it, and stays so."""
-        found: dict[str, tuple[str, str]] = {}
+    def _outputs(self, begins: int) -> Outputs:
+        """Return what a user sees now, and in the log from `begins` on."""
+        found = self._conditions()
+        failed = [found[each][1] for each in _JUDGED if found.get(each, ("",))[0] == "False"]
+        return Outputs(
+            condition=failed[0] if failed else found.get("ScalingActive", ("", "no condition"))[1],
+            doctor=self._program("doctor"),
+            explain=self._program("explain", "hpa", "default/web"),
+            log=self._warning(begins),
+        )
+
+    def _settle(self, fault: Fault) -> None:
+        """Wait until the HPA has the condition that the fault makes, and for more syncs."""
 
         def settled() -> bool:
-            status = self.plane.admin.get(f"{_HPAS}/web").get("status") or {}
-            found.clear()
-            for each in status.get("conditions") or ():
-                found[each["type"]] = each["status"], each.get("message", "")
+            found = self._conditions()
             failed = any(found.get(each, ("",))[0] == "False" for each in _JUDGED)
             return bool(found) and (fault.active or failed)
 
         with contextlib.suppress(TimeoutError):
-            wait_for(settled, "the HPA has a condition", seconds=45)
+            wait_for(settled, "the HPA has a condition", seconds=_PATIENCE)
         slow = fault.place or fault.gate or (fault.live and not fault.query)
         time.sleep(_SYNCS if slow else 1.0)
-        settled()
-        failed = [found[each][1] for each in _JUDGED if found.get(each, ("",))[0] == "False"]
-        return failed[0] if failed else found.get("ScalingActive", ("", "no condition"))[1]
+
+    def _conditions(self) -> Mapping[str, tuple[str, str]]:
+        """Return status and message of each condition of the HPA."""
+        status = self.plane.admin.get(f"{_HPAS}/web").get("status") or {}
+        return {
+            each["type"]: (each["status"], each.get("message", ""))
+            for each in status.get("conditions") or ()
+        }
 
     def _warning(self, begins: int) -> str:
         lines = self._adapter.log[begins:].splitlines()
@@ -320,7 +343,7 @@ class Testbed:
             threading.Thread(target=self._adapter.start).start()
 
     def _wait_unavailable(self) -> None:
-        wait_for(lambda: not self.plane.available(_CUSTOM[1])[0], "it is not Available", seconds=60)
+        wait_for(lambda: not self.plane.available(_CUSTOM[1])[0], "it is not Available")
 
     @contextlib.contextmanager
     def _apiservices(self, spec: Mapping[str, Any]) -> Iterator[None]:
