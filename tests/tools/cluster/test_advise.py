@@ -92,7 +92,7 @@ def test_the_target_that_keeps_the_objective_follows_from_the_past(
         outputs.append(capsys.readouterr().out)
         return code == 0
 
-    wait_for(advised, "a target is advised", seconds=60)
+    wait_for(advised, "a target is advised")
     document = json.loads(outputs[-1])
 
     assert document["metric"] == ACTIVE

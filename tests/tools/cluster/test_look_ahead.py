@@ -81,7 +81,7 @@ def test_replicas_are_there_before_the_load_of_last_week_comes(
         items = admin.get(f"{VALUES}/{metric}?{SELECTED}")["items"]
         return [each["value"] for each in items]
 
-    wait_for(lambda: values("load_ahead") == ["100", "100"], "a forecast is served", seconds=90)
+    wait_for(lambda: values("load_ahead") == ["100", "100"], "a forecast is served")
     assert values("load_now") == ["50", "50"]
 
     def desired() -> int:
@@ -89,15 +89,25 @@ def test_replicas_are_there_before_the_load_of_last_week_comes(
         found: int = (admin.get(path).get("status") or {}).get("desiredReplicas", 0)
         return found
 
-    wait_for(lambda: desired() == 4, "the HPA wants pods for the load that is expected", seconds=60)
+    wait_for(lambda: desired() == 4, "the HPA wants pods for the load that is expected")
 
-    explained = admin.get(f"{VALUES}/load_ahead?{SELECTED}&explain=true")
-    assert explained["ahead"]["served"]
+    explained: dict[str, Any] = {}
+
+    def is_explained() -> bool:
+        explained.update(admin.get(f"{VALUES}/load_ahead?{SELECTED}&explain=true"))
+        return bool(explained.get("ahead") and explained["ahead"]["served"])
+
+    wait_for(is_explained, "the forecast is explained")
     assert (explained["ahead"]["now"], explained["ahead"]["expected"]) == (100, 200)
     assert [each["value"] for each in explained["values"]["items"]] == ["100", "100"]
     assert [each["value"] for each in explained["ahead"]["valuesNow"]["items"]] == ["50", "50"]
     assert "has the forecast values 100 for web-bbbbb" in explained["verdict"]
 
-    program.main(["explain", "hpa", "default/web", f"--kubeconfig={control_plane.kubeconfig}"])
-    shown = capsys.readouterr().out
-    assert "ahead: the forecast is served: a total of 200 instead of the present 100" in shown
+    told = "ahead: the forecast is served: a total of 200 instead of the present 100"
+    explain = ["explain", "hpa", "default/web", f"--kubeconfig={control_plane.kubeconfig}"]
+
+    def is_told() -> bool:
+        program.main(explain)
+        return told in capsys.readouterr().out
+
+    wait_for(is_told, "the command tells of the forecast")
