@@ -60,7 +60,6 @@ class Cluster:
         wait_for(
             lambda: len(self.prometheus.query(up)) == len(self.fleet.nodes) + 1,
             "every exporter is scraped",
-            seconds=60,
         )
 
     def apply(self, text: str) -> None:
@@ -69,7 +68,7 @@ class Cluster:
             "delete",
             "--ignore-not-found",
             "--cascade=foreground",
-            "--timeout=60s",
+            "--timeout=90s",
             "-f",
             "-",
         )
@@ -140,7 +139,7 @@ class Cluster:
         name: str,
         *,
         until: Callable[[Hpa], object],
-        seconds: float = 60,
+        seconds: float = 90,
         table: Table | None = None,
     ) -> Hpa:
         """Watch an HPA of namespace default and return the first state for which `until` holds.

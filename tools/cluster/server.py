@@ -65,7 +65,7 @@ def installed(control_plane: ControlPlane) -> Iterator[None]:
         yield
     finally:
         if not before:
-            control_plane.kubectl("delete", "--ignore-not-found", "--timeout=60s", "-k", OVERLAY)
+            control_plane.kubectl("delete", "--ignore-not-found", "--timeout=90s", "-k", OVERLAY)
 
 
 def overlay(folder: Path, component: str) -> Path:
@@ -156,11 +156,7 @@ class Server:
             # The condition may be left from an earlier process.
             version, _, group = name.partition(".")
             path = f"/apis/{group}/{version}"
-            wait_for(
-                partial(self._control_plane.admin.exists, path),
-                f"GET {path} returns 200",
-                seconds=60,
-            )
+            wait_for(partial(self._control_plane.admin.exists, path), f"GET {path} returns 200")
 
     def stop(self) -> None:
         """Send SIGTERM and wait. Raises RuntimeError if the exit status is not 0."""

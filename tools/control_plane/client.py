@@ -96,7 +96,7 @@ class Client:
         if self.token:
             headers["Authorization"] = f"Bearer {self.token}"
         content = json.dumps(body).encode() if body is not None else None
-        connection = http.client.HTTPSConnection(self._address, context=self._context, timeout=30)
+        connection = http.client.HTTPSConnection(self._address, context=self._context, timeout=90)
         with contextlib.closing(connection):
             connection.request(method, path, content, headers)
             yield connection.getresponse()

@@ -13,7 +13,7 @@ from adapter.cli.local_prometheus.process import child_command
 
 READY_TIMEOUT = 90.0
 """Seconds until a started process must be ready, on a machine that also does other work."""
-STOP_TIMEOUT = 15.0
+STOP_TIMEOUT = 90.0
 """Seconds between SIGTERM and SIGKILL."""
 
 # The kernel kills a child when the thread that started it ends (PR_SET_PDEATHSIG). This thread

@@ -12,7 +12,7 @@ from tools.real.prometheus import wait_for
 from tools.waiting import has_ended
 
 
-def sleeper(folder: Path, script: str = "echo up; exec sleep 60") -> Daemon:
+def sleeper(folder: Path, script: str = "echo up; exec sleep 600") -> Daemon:
     log = folder / "sleeper.log"
     return Daemon("sleeper", ["sh", "-c", script], log, lambda: "up" in log.read_text())
 
@@ -33,7 +33,7 @@ def test_no_process_outlives_the_interpreter_that_started_it(tmp_path):
         "daemon = test_daemon.sleeper(pathlib.Path(sys.argv[1]))\n"
         "daemon.start()\n"
         "print(daemon.pid, flush=True)\n"
-        "time.sleep(60)\n"
+        "time.sleep(600)\n"
     )
     with subprocess.Popen(
         [sys.executable, "-c", script, tmp_path], stdout=subprocess.PIPE, text=True

@@ -46,12 +46,12 @@ def running(body: str, *wrapper: str) -> Iterator[subprocess.Popen[str]]:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_first_signal_starts_the_cleanup_and_later_ones_are_ignored(number: signal.Signals) -> None:
-    with running("time.sleep(60)") as process:
+    with running("time.sleep(600)") as process:
         process.send_signal(number)
         assert process.stdout.readline() == "cleaning up\n"
         for later in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             process.send_signal(later)
-        stdout, stderr = process.communicate(timeout=20)
+        stdout, stderr = process.communicate(timeout=90)
 
     assert (stdout, stderr, process.returncode) == ("done\n", "", 7)
 
@@ -59,13 +59,13 @@ def test_first_signal_starts_the_cleanup_and_later_ones_are_ignored(number: sign
 def test_under_nohup_a_closed_terminal_does_not_end_the_program() -> None:
     with running("sys.stdin.read()", "nohup") as process:
         process.send_signal(signal.SIGHUP)
-        stdout, _ = process.communicate(timeout=20)
+        stdout, _ = process.communicate(timeout=90)
 
     assert (stdout, process.returncode) == ("cleaning up\ndone\n", 0)
 
 
 def test_error_is_printed_without_a_traceback() -> None:
     with running("raise TimeoutError('timed out after 3 s')") as process:
-        _, stderr = process.communicate(timeout=20)
+        _, stderr = process.communicate(timeout=90)
 
     assert (stderr, process.returncode) == ("timed out after 3 s\n", 1)
