@@ -27,6 +27,8 @@ from tools.control_plane.credentials import Credentials
 from tools.control_plane.daemon import Daemon
 from tools.real.prometheus import status, wait_for
 
+_REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+
 
 class ControlPlane:
     """Processes, credentials and clients of a control plane. `folder` holds its logs and files.
@@ -118,6 +120,17 @@ class ControlPlane:
         """Write a kubeconfig with a new token of a ServiceAccount, and return its path."""
         client = self.client(token=self.token(account, namespace))
         return client.write_kubeconfig(self.folder / f"{namespace}-{account}.kubeconfig")
+
+    def wait_allowed(self, user: str, *groups: str, **request: str) -> None:
+        """Wait until RBAC, which has watch caches of its own, allows a user a request.
+
+        `request` has the `resourceAttributes` of a SubjectAccessReview.
+        """
+        review = {"spec": {"user": user, "groups": groups, "resourceAttributes": request}}
+        wait_for(
+            lambda: self.admin.call("POST", _REVIEWS, review)["status"]["allowed"],
+            f"{user} may {request['verb']} {request['resource']}",
+        )
 
     def local_service(self, name: str, namespace: str) -> None:
         """Create or turn Service NAME into an ExternalName for `localhost`.

@@ -15,9 +15,8 @@ from tools.certificates import Holder
 from tools.control_plane.credentials import FRONT_PROXY
 from tools.waiting import until
 
-AUTHENTICATION_CONFIG = (
-    "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication"
-)
+CONFIG = "extension-apiserver-authentication"
+AUTHENTICATION_CONFIG = f"/api/v1/namespaces/kube-system/configmaps/{CONFIG}"
 OTHER_CA = Holder("other-ca", ca=True)
 
 
@@ -34,6 +33,11 @@ def accounts(control_plane):
             *("create", kind, "reviewer", role),
             *("--serviceaccount=default:reviewer", f"--namespace={namespace}"),
         )
+    for rights in (
+        {"verb": "create", "group": "authentication.k8s.io", "resource": "tokenreviews"},
+        {"verb": "watch", "resource": "configmaps", "namespace": "kube-system", "name": CONFIG},
+    ):
+        control_plane.wait_allowed("system:serviceaccount:default:reviewer", **rights)
 
 
 @pytest.fixture

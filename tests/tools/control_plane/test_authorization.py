@@ -61,6 +61,10 @@ def with_roles(control_plane):
         )
         admin.apply(f"{RBAC}/clusterroles/{name}", role)
         admin.apply(f"{RBAC}/clusterrolebindings/{name}", binding)
+    # The last of them.
+    control_plane.wait_allowed(
+        "a", "impersonator", verb="impersonate", resource="users", name="joe"
+    )
     yield control_plane
     for name in ROLES:
         admin.call("DELETE", f"{RBAC}/clusterrolebindings/{name}")
