@@ -6,11 +6,11 @@ For each flood a new adapter is started with its default flags. During the flood
 requested without an identity, and the metric of a pod as the HPA controller, whose verdict is
 cached. Fails unless, for every flood, the peak RSS stays below the memory limit of the Deployment,
 `/livez` takes less than MAX_LIVEZ_SECONDS longer than a bare aiohttp handler that is probed in the
-same way, and every request of the HPA controller gets its value. With hostile objects, the metrics
-of 40 other teams are requested in turn as well, each value must come within MAX_VALUE_SECONDS, and
-a second adapter is started while the objects exist. If the kernel's queue of new
-connections is full for a moment, a client repeats its SYN after a second: the time until a
-connection is open is shown and limited on its own.
+same way, and every request of the HPA controller gets its value. Time in which a busy machine does
+not run the adapter is left out. With hostile objects, the metrics of 40 other teams are requested
+in turn as well, each value must come within MAX_VALUE_SECONDS, and a second adapter is started
+while the objects exist. If the kernel's queue of new connections is full for a moment, a client
+repeats its SYN after a second: the time until a connection is open is shown and limited on its own.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import argparse
 import asyncio
 import collections
 import contextlib
+import functools
 import itertools
 import json
 import resource
@@ -27,7 +28,7 @@ import ssl
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -79,7 +80,7 @@ _COLUMNS = (
     *("start CPU", "teams ms"),
 )
 _INTERVAL = 0.1
-_START_TIMEOUT = 45.0
+_START_TIMEOUT = 90.0
 _TIMEOUT = 20.0
 """Seconds after which a probe counts as failed."""
 
@@ -287,12 +288,13 @@ async def _measure(
     log_before = (folder / "log").stat().st_size
 
     over = asyncio.Event()
+    clock = functools.partial(processes.own_time, adapter)
 
-    async def slowest(probed: int, path: str) -> tuple[float, float]:
+    async def slowest(probed: int, path: str, clock: Callable[[], float]) -> tuple[float, float]:
         """Return the longest times until a connection was open, and from then to the answer."""
         connect, answer = 0.0, 0.0
         while not over.is_set():
-            probe = await _get(probed, anonymous, path, [])
+            probe = await _get(probed, anonymous, path, [], clock)
             connect = max(connect, probe.connect)
             answer = max(answer, probe.answer if probe.status == "200" else _TIMEOUT)
             await asyncio.sleep(_INTERVAL)
@@ -300,7 +302,7 @@ async def _measure(
 
     async def probe_metrics(expected: Mapping[str, str]) -> None:
         for path, value in itertools.cycle(expected.items()):
-            probe = await _get(port, context, path, user)
+            probe = await _get(port, context, path, user, clock)
             result.autoscaler = max(result.autoscaler, probe.connect + probe.answer)
             if probe.value == value:
                 result.values += 1
@@ -311,8 +313,8 @@ async def _measure(
                 return
 
     probes = asyncio.gather(
-        slowest(port, "/livez"),
-        slowest(testbed.bare_port, "/"),
+        slowest(port, "/livez", clock),
+        slowest(testbed.bare_port, "/", time.monotonic),
         probe_metrics(_VALUES),
         probe_metrics(dict(list(values.items())[1:])),
     )
@@ -334,16 +336,22 @@ async def _measure(
     return result
 
 
-async def _get(port: int, context: ssl.SSLContext, path: str, headers: list[str]) -> _Probe:
-    """Send a request on a new connection."""
-    started = opened = time.monotonic()
+async def _get(
+    port: int,
+    context: ssl.SSLContext,
+    path: str,
+    headers: list[str],
+    clock: Callable[[], float] = time.monotonic,
+) -> _Probe:
+    """Send a request on a new connection, and measure it by a clock."""
+    started = opened = clock()
     status, body = "closed", b""
     try:
         async with asyncio.timeout(_TIMEOUT):
             with socket.socket() as client:
                 client.setblocking(False)
                 await asyncio.get_running_loop().sock_connect(client, ("127.0.0.1", port))
-                opened = time.monotonic()
+                opened = clock()
                 reader, writer = await asyncio.open_connection(
                     sock=client, ssl=context, server_hostname="127.0.0.1"
                 )
@@ -356,7 +364,7 @@ async def _get(port: int, context: ssl.SSLContext, path: str, headers: list[str]
                     writer.transport.abort()
     except (OSError, TimeoutError) as error:
         status = type(error).__name__
-    return _Probe(status, opened - started, time.monotonic() - opened, body)
+    return _Probe(status, opened - started, clock() - opened, body)
 
 
 def _print(result: Result, text: str) -> None:

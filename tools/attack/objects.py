@@ -170,7 +170,7 @@ class Watching:
     problems: Counter[str] = field(default_factory=Counter)
     answers: int = 0
     slowest: float = 0.0
-    """Seconds of the slowest answer of the adapter."""
+    """Seconds of the slowest answer of the adapter, by its `own_time`."""
     slowest_of_api_server: float = 0.0
 
     def look(self) -> None:
@@ -179,16 +179,23 @@ class Watching:
             self._note(path, expected, functools.partial(_value, self.control_plane, path))
         livez = functools.partial(status, f"{self.adapter.url}/livez", context=INSECURE, timeout=30)
         self._note("/livez", "200", lambda: str(livez()))
+
+    def look_at_api_server(self) -> None:
+        """Measure an answer of the API server itself.
+
+        This goes on beside `look`, since a busy machine may halt all its processes for a second.
+        """
         began = time.monotonic()
         self.control_plane.admin.get("/api/v1/namespaces/default")
         passed = time.monotonic() - began
         self.slowest_of_api_server = max(self.slowest_of_api_server, passed)
 
     def _note(self, what: str, expected: str, request: Callable[[], str]) -> None:
-        began = time.monotonic()
+        clock = functools.partial(processes.own_time, self.adapter.daemon.pid)
+        began = clock()
         found = request()
         self.answers += 1
-        self.slowest = max(self.slowest, time.monotonic() - began)
+        self.slowest = max(self.slowest, clock() - began)
         if found != expected:
             self.problems[f"{what} was {found}, not {expected}"] += 1
 
@@ -303,7 +310,6 @@ def attack(control_plane: ControlPlane, folder: Path, *, seed: int, count: int) 
         wait_for(
             lambda: all(_value(control_plane, each) == _VALUES[each] for each in _VALUES),
             "others have their values",
-            seconds=60,
         )
         return _attacked(control_plane, adapter, seed, count)
 
@@ -311,7 +317,10 @@ def attack(control_plane: ControlPlane, folder: Path, *, seed: int, count: int) 
 def _attacked(control_plane: ControlPlane, adapter: Server, seed: int, count: int) -> Outcome:
     watching = Watching(control_plane=control_plane, adapter=adapter)
     created: Counter[str] = Counter()
-    with repeated(watching.look, every=0.05):
+    with (
+        repeated(watching.look, every=0.05),
+        repeated(watching.look_at_api_server, every=0.05),
+    ):
         generated = iter(Generator(seed))
         while (missing := count - created.total()) > 0:
             created.update(_created(control_plane, itertools.islice(generated, missing)))
@@ -323,7 +332,6 @@ def _attacked(control_plane: ControlPlane, adapter: Server, seed: int, count: in
         wait_for(
             lambda: all(f"{each}: " in adapter.log for each in _HPA_LIMITS),
             "the log names the limits of HPAs",
-            seconds=60,
         )
     problems = [f"{each} ({number} times)" for each, number in watching.problems.items()]
     if "Traceback" in adapter.log or "CRITICAL" in adapter.log:
