@@ -12,7 +12,7 @@ import contextlib
 import itertools
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent import futures
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -38,9 +38,6 @@ _LATE = (0.05, 0.1, 0.2, 0.4, 0.8)
 """Seconds between a request of the controller and the time that it takes for its decision."""
 _WORKERS = 5
 """Syncs that the controller does at once, if nobody sets another number."""
-_BUDGETS = f"/apis/policy/v1/namespaces/{NAMESPACE}/poddisruptionbudgets"
-_MARKER = "marker"
-"""A pod, its application, and the budget for it."""
 
 
 @dataclass(kw_only=True)
@@ -185,52 +182,22 @@ def compare(control_plane: ControlPlane, rows: Sequence[Row], *, seconds: float)
             _change(admin, f"h{each.row.case.number}", pod, metrics.step)
 
     with (
-        controller.running(control_plane, metrics),
+        controller.running(control_plane, metrics) as bed,
         futures.ThreadPoolExecutor(4) as executor,
         contextlib.ExitStack() as stack,
     ):
         admin.call("POST", _NODES, {"metadata": {"name": _NODE}})
         stack.callback(admin.request, "DELETE", f"{_NODES}/{_NODE}")
-        stack.enter_context(_marker(admin))
         list(executor.map(create, cases))
         for step in range(rows[0].case.steps):
             metrics.close(step)
             list(executor.map(change, cases))
             if not step:
                 list(executor.map(lambda each: admin.call("POST", HPAS, each.hpa), cases))
-            _wait_until_seen(admin, step)
+            bed.wait_until_pods_are_known()
             metrics.open()
             time.sleep(seconds)
     return cases
-
-
-@contextlib.contextmanager
-def _marker(admin: Client) -> Iterator[None]:
-    """Create a pod, and a budget whose status tells what the controller manager knows of it.
-
-    Its controllers share one watch of pods, so whoever has seen a change has seen all before it.
-    """
-    create_pod(admin, _MARKER, _MARKER, _SPEC)
-    selector = {"matchLabels": {"app": _MARKER}}
-    spec = {"minAvailable": 1, "selector": selector}
-    admin.call("POST", _BUDGETS, {"metadata": {"name": _MARKER}, "spec": spec})
-    try:
-        yield
-    finally:
-        admin.request("DELETE", f"{_BUDGETS}/{_MARKER}")
-
-
-def _wait_until_seen(admin: Client, step: int) -> None:
-    """Block until the controller knows the present pods."""
-    ready = step % 2 == 0
-    condition = {"type": "Ready", "status": str(ready)}
-    set_status(admin, _MARKER, {"phase": "Running", "conditions": [condition]})
-
-    def seen() -> bool:
-        status = admin.get(f"{_BUDGETS}/{_MARKER}").get("status", {})
-        return bool(status.get("currentHealthy") == int(ready) and status.get("expectedPods") == 1)
-
-    wait_for(seen, "the controller knows all pods")
 
 
 def _change(admin: Client, app: str, pod: PastPod, step: int) -> None:
