@@ -32,6 +32,8 @@ class CircuitBreaker:
         self._name = name
         self._clock = clock
         self._failures = 0
+        self._failed_of: set[str] = set()
+        """Namespaces of these failures."""
         self._last = ""
         """Text of the last failure; the error itself might keep what its response had."""
         self._timed_out = False
@@ -45,9 +47,10 @@ class CircuitBreaker:
         return self._failures >= FAILURES
 
     @contextlib.contextmanager
-    def request(self, *, slow_is_failure: bool = True) -> Iterator[None]:
+    def request(self, *, of: str = "", slow_is_failure: bool = True) -> Iterator[None]:
         """Count the outcome of the request in this context. Raises Unreachable while open.
 
+        Failures of one namespace, `of`, count as one: its queries may break their connections.
         Without `slow_is_failure`, TimedOut counts as nothing.
         Raises Overloaded while the server asked to wait. A cancelled request counts as nothing.
         """
@@ -63,32 +66,39 @@ class CircuitBreaker:
                 f"{self._name} is not queried, because {self._failures} requests failed; it is "
                 f"probed every {OPEN:g} s. The last failure: {self._last}"
             )
-        with self.probe(slow_is_failure=slow_is_failure):
+        with self.probe(of=of, slow_is_failure=slow_is_failure):
             yield
 
     @contextlib.contextmanager
-    def probe(self, *, slow_is_failure: bool = True) -> Iterator[None]:
+    def probe(self, *, of: str = "", slow_is_failure: bool = True) -> Iterator[None]:
         """Count the outcome of the request in this context, as `request`, also while open."""
         try:
             yield
         except errors.QueryTimedOut:
-            self._failures = 0
+            self._reset()
             raise
         except (errors.Unreachable, errors.TimedOut) as error:
             if isinstance(error, errors.TimedOut) and not slow_is_failure:
                 raise
-            self._failures += 1
+            if of not in self._failed_of:
+                self._failures += 1
+            if of:
+                self._failed_of.add(of)
             self._last = str(error)
             self._timed_out = isinstance(error, errors.TimedOut)
             raise
         except errors.Overloaded as error:
-            self._failures = 0
+            self._reset()
             until = self._clock() + (error.retry_after or 0.0)
             if until > self._wait_until:
                 self._last, self._status, self._wait_until = str(error), error.status, until
             raise
         except errors.BackendError:
-            self._failures = 0
+            self._reset()
             raise
         else:
-            self._failures = 0
+            self._reset()
+
+    def _reset(self) -> None:
+        self._failures = 0
+        self._failed_of.clear()

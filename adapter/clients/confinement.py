@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 
 from adapter import errors
 from adapter.clients.circuit_breaker import FAILURES, OPEN
@@ -21,7 +21,7 @@ from rules.ruleset import Team
 class Confinement:
     """Limits of the requests for the rules of `team`; all namespaces share `slots`.
 
-    After five consecutive timeouts of the namespace, it sends one probe at a time. Unlike
+    After five consecutive failures of the namespace, it sends one probe at a time. Unlike
     `CircuitBreaker`, this counts expensive queries, too: each takes a slot of the namespace, and a
     worker of the autoscaler that waits. `monotonic` is in seconds.
     """
@@ -31,10 +31,12 @@ class Confinement:
     ) -> None:
         self.limits = team.limits
         self._team = team
+        self.namespace = team.namespace
         self._slots = slots
         self._monotonic = monotonic
         self._failures = 0
         self._last = ""
+        self._timed_out = False
         self._next_probe = 0.0
         self._probing = False
 
@@ -46,43 +48,52 @@ class Confinement:
         key = "query" if "query" in params else "match[]"
         confine = confined.confine if key == "query" else confined.confine_selector
         try:
-            text = confine(params[key], self._team.label, self._team.namespace)
+            text = confine(params[key], self._team.label, self.namespace)
         except PlanError as error:
             raise errors.Refused(str(error), status=400) from error
         return {**params, key: text}
 
     @contextlib.asynccontextmanager
-    async def turn(self, *, slow_is_failure: bool) -> AsyncIterator[float]:
+    async def turn(self) -> AsyncIterator[float]:
         """Wait for a slot, and take it in this context. Yield the seconds of the wait.
 
-        Raises TimedOut at once while the queries of the namespace take too long.
+        Raises TimedOut or Unreachable at once while the queries of the namespace fail.
         """
         probe = self._failures >= FAILURES
         if probe and (self._probing or self._monotonic() < self._next_probe):
-            raise errors.TimedOut(
-                f"Prometheus is not queried for the rules of namespace {self._team.namespace}, "
-                f"because {self._failures} queries took too long; one at a time is tried. The last "
-                f"one: {self._last}"
+            kind = errors.TimedOut if self._timed_out else errors.Unreachable
+            raise kind(
+                f"Prometheus is not queried for the rules of namespace {self.namespace}, "
+                f"because {self._failures} queries failed; one at a time is tried. The last "
+                f"failure: {self._last}"
             )
         self._probing = probe
         now = asyncio.get_running_loop().time
         began = now()
         try:
-            async with self._slots.slot(self._team.namespace):
+            async with self._slots.slot(self.namespace):
                 yield now() - began
-        except errors.TimedOut as error:
-            if slow_is_failure:
+        finally:
+            if probe:
+                self._probing = False
+
+    @contextlib.contextmanager
+    def request(self, *, slow_is_failure: bool) -> Iterator[None]:
+        """Count the outcome of the request in this context.
+
+        Without `slow_is_failure`, TimedOut counts as nothing.
+        """
+        try:
+            yield
+        except (errors.Unreachable, errors.TimedOut) as error:
+            slow = isinstance(error, errors.TimedOut)
+            if slow_is_failure or not slow:
                 self._failures += 1
-                self._last = str(error)
+                self._last, self._timed_out = str(error), slow
                 self._next_probe = self._monotonic() + OPEN
             raise
-        except errors.Unreachable:
-            raise  # says nothing of this namespace
         except errors.BackendError:
             self._failures = 0
             raise
         else:
             self._failures = 0
-        finally:
-            if probe:
-                self._probing = False

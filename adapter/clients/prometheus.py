@@ -347,9 +347,12 @@ class Prometheus:
             with self._breaker.request(slow_is_failure=slow_is_failure):
                 return await self._exchange(verb, path, params, seconds, reader)
         params = team.confined(params)
-        async with team.turn(slow_is_failure=slow_is_failure) as waited:
-            # What is slow here stops the queries of its namespace only.
-            with self._breaker.request(slow_is_failure=False):
+        async with team.turn() as waited:
+            # What fails here stops the queries of its namespace only.
+            with (
+                self._breaker.request(of=team.namespace, slow_is_failure=False),
+                team.request(slow_is_failure=slow_is_failure),
+            ):
                 result = await self._exchange(verb, path, params, seconds, reader)
         return replace(result, waited=waited)
 

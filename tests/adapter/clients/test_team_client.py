@@ -38,6 +38,8 @@ class Simulated(Prometheus):
 
     seconds: Callable[[str], float]
     error: list[errors.BackendError]
+    fails: str
+    """Part of the texts for which `error` is raised."""
     sent: list[str]
 
     async def _exchange(self, verb: str, path: str, params: Any, *_: object) -> QueryResult:
@@ -46,7 +48,7 @@ class Simulated(Prometheus):
         await asyncio.sleep(min(seconds, 6.0))
         if seconds > 6.0:
             raise errors.TimedOut("no response in 6 s")
-        if self.error:
+        if self.error and self.fails in params["query"]:
             raise self.error[0]
         return QueryResult(kind="vector", samples=())
 
@@ -57,7 +59,7 @@ async def simulated(seconds: Callable[[str], float]) -> Simulated:
         "http://127.0.0.1:9",
         monotonic=asyncio.get_running_loop().time,
     )
-    client.seconds, client.sent, client.error = seconds, [], []
+    client.seconds, client.sent, client.error, client.fails = seconds, [], [], ""
     return client
 
 
@@ -142,6 +144,27 @@ def test_a_query_that_prometheus_stopped_counts_for_its_namespace_alone():
 
     assert stopped == [("QueryTimedOut", 5.0), ("TimedOut", 0.0)]
     assert of_others == ("QueryTimedOut", 5.0)
+
+
+def test_connections_that_break_under_the_queries_of_a_namespace_stop_these_alone():
+    async def run():
+        client = await simulated(lambda _: 0.1)
+        client.error.append(errors.Unreachable("connection reset by peer"))
+        client.fails = 'namespace="a"'
+        broken = [await outcome(client, "a") for _ in range(7)]
+        of_others = await outcome(client, "b")
+        await asyncio.sleep(1.0)
+        tried = await outcome(client, "a")
+        client.error.clear()
+        await asyncio.sleep(1.0)
+        return broken, of_others, tried, await outcome(client, "a")
+
+    broken, of_others, tried, again = virtual_time.run(run())
+
+    failed = ("Unreachable", pytest.approx(0.1))
+    assert broken == [failed] * 5 + [("Unreachable", 0.0)] * 2
+    assert (of_others, tried) == (("", pytest.approx(0.1)), failed)
+    assert again == ("", pytest.approx(0.1))
 
 
 @pytest.mark.slow
