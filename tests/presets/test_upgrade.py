@@ -24,8 +24,8 @@ from tools.presets.api import Api
 from tools.presets.table import EXPORTERS, GOLDEN, METRICS, VARIANTS
 from tools.real import prometheus
 
-_REQUESTS = 60
-"""Requests for all pods after each change, 50 ms apart: a scrape is due each second."""
+_REQUESTS = 10
+"""Requests for all pods before the first change, and after the scrape that shows a change."""
 OLD, NEW = "c4-4.8.2-default", "d1-4.9.0-renamed"
 NODES = tuple(worlds.EXPORTER_PODS)
 KEPT = VARIANTS[OLD].metrics & VARIANTS[NEW].metrics & METRICS.keys()
@@ -37,7 +37,7 @@ WATCHED = (VARIANTS[OLD].metrics | VARIANTS[NEW].metrics) & METRICS.keys()
 def fleet(folder: Path, scheme: str) -> Iterator[prometheus.Prometheus]:
     """Scrape three nodes in one job each second; none has an exporter yet."""
     (folder / "exporters").mkdir(parents=True)
-    with worlds.exporters(folder / "exporters") as port:
+    with worlds.exporters(folder / "exporters", dated=False) as port:
         config = json.loads(worlds.configuration({f"{node}.prom": scheme for node in NODES}, port))
         config["global"] = {"scrape_interval": "1s", "scrape_timeout": "1s"}
         with prometheus.run(folder, json.dumps(config)) as server:
@@ -72,7 +72,7 @@ class Watch:
 
     async def complete(self) -> None:
         """Ask until no value is missing; the limit only ends a test that would wait forever."""
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(90):
             while not await self._ask():  # noqa: ASYNC110 - the adapter says so over HTTP only
                 await asyncio.sleep(0.1)
 
@@ -122,18 +122,19 @@ async def test_every_pod_keeps_its_value_during_the_upgrade(scheme: str, tmp_pat
         start(tmp_path, server)
         started = time.monotonic()
         async with api.serving(tmp_path, server.url, objects, presets) as served:
-            for node in (None, *NODES):
+            for count, node in enumerate((None, *NODES)):
                 if node is not None:
                     switch(tmp_path, node, NEW)
-                for _ in range(_REQUESTS):
-                    values = await every_pod(served, "duty_cycle_current")
-                    assert {**expected, **values} == expected
-                    # On a busy machine a scrape can time out, which ends the series of its node.
-                    assert values == expected or failed_scrapes(server, started)
-                    await asyncio.sleep(0.05)
+                left = _REQUESTS
+                async with asyncio.timeout(90):
+                    while left:
+                        left -= scraped(server, count)
+                        values = await every_pod(served, "duty_cycle_current")
+                        assert {**expected, **values} == expected
+                        # A scrape that times out, as on a busy machine, ends series.
+                        assert values == expected or failed_scrapes(server, started)
 
             assert not server.query("DCGM_FI_DEV_GPU_UTIL")
-            assert server.query("DCGM_FI_DEV_GPU_UTIL_RATIO")
 
 
 @pytest.mark.usefixtures("real_servers")

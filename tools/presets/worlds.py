@@ -7,7 +7,10 @@ by Prometheus itself.
 from __future__ import annotations
 
 import json
+import re
+import time
 from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -26,6 +29,10 @@ EXPORTER_PODS = {
     "gpu-node-b": "dcgm-exporter-n8v2q",
     "gpu-node-c": "dcgm-exporter-x4k7w",
 }
+
+
+_UNDATED = re.compile(r"^(?!#)(?:.*\}|[^\s{]+) +\S+$", re.MULTILINE)
+"""A sample without a timestamp."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +59,16 @@ def _target_labels(node: str, scheme: str) -> dict[str, str]:
     }
 
 
-def configuration(worlds: Mapping[str, str], port: int) -> str:
-    """Return a Prometheus config for `worlds` (file below EXPORTERS -> scheme)."""
-    return _config(
+def configuration(worlds: Mapping[str, str], port: int, *, seconds: int = 2) -> str:
+    """Return a Prometheus config for `worlds` (file below EXPORTERS -> scheme).
+
+    `seconds` is the time between scrapes, and that until all targets have been scraped.
+    """
+    jobs = (
         _job(file, file, scheme, _target_labels(node_of(file), scheme), port)
         for file, scheme in worlds.items()
     )
+    return _config(jobs, seconds)
 
 
 def accelerators(names: Iterable[str], port: int, *, scheme: str, copies: int = 1) -> str:
@@ -65,11 +76,12 @@ def accelerators(names: Iterable[str], port: int, *, scheme: str, copies: int = 
 
     The labels are those of a ServiceMonitor, and `node` where the exporter does not name the node.
     """
-    return _config(
+    jobs = (
         _job(f"{name}/{copy}", f"{name}.prom", scheme, _accelerator_labels(name, copy), port)
         for name in names
         for copy in range(copies)
     )
+    return _config(jobs)
 
 
 def _accelerator_labels(name: str, copy: int) -> dict[str, str]:
@@ -93,9 +105,8 @@ def _job(name: str, file: str, scheme: str, labels: Mapping[str, str], port: int
     return {"job_name": name, "honor_labels": scheme == "honored", "static_configs": [target]}
 
 
-def _config(jobs: Iterable[Mapping[str, Any]]) -> str:
-    # Slow: with dozens of servers on two cores, a missed scrape would end series.
-    intervals = {"scrape_interval": "5s", "scrape_timeout": "5s"}
+def _config(jobs: Iterable[Mapping[str, Any]], seconds: int = 2) -> str:
+    intervals = {"scrape_interval": f"{seconds}s", "scrape_timeout": f"{seconds}s"}
     return json.dumps({"global": intervals, "scrape_configs": [*jobs]})
 
 
@@ -123,30 +134,41 @@ def stored(exposed: Mapping[str, str], file: str, scheme: str) -> dict[str, str]
 
 
 @contextmanager
-def exporters(folder: Path = EXPORTERS) -> Iterator[int]:
-    """Serve the expositions below `folder`; yield the port."""
+def exporters(folder: Path = EXPORTERS, *, dated: bool = True) -> Iterator[int]:
+    """Serve the expositions below `folder`; yield the port.
+
+    Unless `dated` is false, all samples have timestamps: then a scrape that fails, as on a busy
+    machine, does not end their series.
+    """
 
     def answer(request: BaseHTTPRequestHandler, _: bytes) -> Answer:
         file = folder / request.path.removeprefix("/")
         if not file.is_file():
             return 404, METRICS, b""
-        return 200, METRICS, stamped(file.read_text()).encode()
+        text = stamped(file.read_text())
+        return 200, METRICS, (_dated(text) if dated else text).encode()
 
     with http_server.serving(answer) as port:
         yield port
 
 
+def _dated(exposition: str) -> str:
+    """Return an exposition in which each sample has a timestamp: now, if it has none."""
+    return _UNDATED.sub(rf"\g<0> {time.time() * 1000:.0f}", exposition)
+
+
 @contextmanager
 def scraping(worlds: Mapping[World, Path]) -> Iterator[Mapping[World, prometheus.Prometheus]]:
     """Run a Prometheus for each world in its folder; yield when all targets are scraped."""
-    with ExitStack() as stack:
+    with ExitStack() as stack, ThreadPoolExecutor(len(worlds)) as pool:
         port = stack.enter_context(exporters())
-        servers: dict[World, prometheus.Prometheus] = {}
-        for world, folder in worlds.items():
-            scraped = dict.fromkeys(files(world.variant), world.scheme)
-            servers[world] = stack.enter_context(
-                prometheus.run(folder, configuration(scraped, port))
-            )
+        scraped = (dict.fromkeys(files(world.variant), world.scheme) for world in worlds)
+        started = pool.map(
+            lambda folder, jobs: stack.enter_context(prometheus.run(folder, jobs)),
+            worlds.values(),
+            (configuration(each, port, seconds=5) for each in scraped),
+        )
+        servers = dict(zip(worlds, started, strict=True))
         for world, server in servers.items():
             wait_until_scraped(server, len(files(world.variant)))
         yield servers
@@ -155,7 +177,7 @@ def scraping(worlds: Mapping[World, Path]) -> Iterator[Mapping[World, prometheus
 def wait_until_scraped(server: prometheus.Prometheus, targets: int) -> None:
     """Wait until all `targets` of a server are scraped."""
     what = f"{targets} targets are scraped"
-    prometheus.wait_for(partial(_all_up, server, targets), what, seconds=60)
+    prometheus.wait_for(partial(_all_up, server, targets), what)
 
 
 def _all_up(server: prometheus.Prometheus, count: int) -> bool:
