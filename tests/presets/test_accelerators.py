@@ -14,18 +14,30 @@ import pytest
 
 from tools.presets import api, worlds
 from tools.presets.table import ACCELERATED, ACCELERATORS, METRICS, SCHEMES
-from tools.real import prometheus
 
 _SCRAPED = [(scheme, copies) for scheme in SCHEMES[:2] for copies in (1, 2)]
+
+
+@pytest.fixture(scope="module")
+def servers(real_servers, tmp_path_factory):
+    """Yield a Prometheus for each exporter alone, and one for all exporters in each of _SCRAPED."""
+    with worlds.exporters(ACCELERATED) as port:
+        configs = {
+            name: worlds.accelerators([name], port, scheme=SCHEMES[0]) for name in ACCELERATORS
+        } | {
+            (scheme, copies): worlds.accelerators(ACCELERATORS, port, scheme=scheme, copies=copies)
+            for scheme, copies in _SCRAPED
+        }
+        with worlds.scraping(tmp_path_factory.mktemp("prometheus"), configs) as running:
+            yield running
 
 
 def test_the_table_has_every_exporter() -> None:
     assert {each.stem for each in ACCELERATED.iterdir()} == {*ACCELERATORS}
 
 
-@pytest.mark.usefixtures("real_servers")
-@pytest.mark.parametrize(("scheme", "copies"), _SCRAPED)
-async def test_presets_provide_the_expected_values_and_no_others(scheme, copies, tmp_path):
+@pytest.mark.parametrize("scraped", _SCRAPED, ids=str)
+async def test_presets_provide_the_expected_values_and_no_others(scraped, servers, tmp_path):
     expected = {
         metric: _values(metric, "pods") | _values(metric, "nodes")
         for metric in METRICS
@@ -33,15 +45,12 @@ async def test_presets_provide_the_expected_values_and_no_others(scheme, copies,
     }
     objects = api.manifests(_objects("pods"), _objects("nodes"))
 
-    with worlds.exporters(ACCELERATED) as port:
-        config = worlds.accelerators(ACCELERATORS, port, scheme=scheme, copies=copies)
-        with prometheus.run(tmp_path, config) as server:
-            worlds.wait_until_scraped(server, len(ACCELERATORS) * copies)
-            async with api.serving(tmp_path, server.url, objects, ["--preset=auto"]) as served:
-                found = {
-                    metric: await served.pods("ml", metric) | await served.nodes(metric)
-                    for metric in expected
-                }
+    url = servers[scraped].url
+    async with api.serving(tmp_path, url, objects, ["--preset=auto"]) as served:
+        found = {
+            metric: await served.pods("ml", metric) | await served.nodes(metric)
+            for metric in expected
+        }
 
     assert found == expected
 
@@ -64,15 +73,11 @@ def _values(metric: str, kind: str) -> dict[str, Fraction]:
     }
 
 
-@pytest.mark.usefixtures("real_servers")
 @pytest.mark.parametrize("name", ACCELERATORS)
-async def test_an_exporter_alone_is_detected_and_taken_for_no_other(name, tmp_path):
+async def test_an_exporter_alone_is_detected_and_taken_for_no_other(name, servers):
     case = ACCELERATORS[name]
-    with worlds.exporters(ACCELERATED) as port:
-        config = worlds.accelerators([name], port, scheme=SCHEMES[0])
-        with prometheus.run(tmp_path, config) as server:
-            worlds.wait_until_scraped(server, 1)
-            detected = await api.detected(server.url)
+
+    detected = await api.detected(servers[name].url)
 
     [exporter] = detected.exporters
     assert detected.presets == (case["preset"],)

@@ -9,7 +9,6 @@ import asyncio
 import json
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 
 import aiohttp
@@ -31,23 +30,15 @@ from tools.real import prometheus as real
 DCGM, PROF, NODE = "gpu-dcgm", "gpu-dcgm-prof", "gpu-node"
 
 
-@contextmanager
-def scraping(folder: Path, jobs: Mapping[str, str]) -> Iterator[real.Prometheus]:
-    """A Prometheus that scrapes several files, each with its scheme."""
-    with worlds.exporters() as port, real.run(folder, worlds.configuration(jobs, port)) as server:
-        worlds.wait_until_scraped(server, len(jobs))
-        yield server
-
-
-GENERATIONS_AT_ONCE = [
-    (
+AT_ONCE: Mapping[str, tuple[Mapping[str, str], tuple[str, ...]]] = {
+    "c+d": (
         {
             "c4-4.8.2-default/gpu-node-a.prom": "exported",
             "d1-4.9.0-renamed/gpu-node-b.prom": "exported",
         },
         ("gpu-dcgm49", DCGM, PROF),
     ),
-    (
+    "e2+c+b": (
         {
             "e2-nvidia-smi/gpu-node-a.prom": "exported",
             "c2-2.6-default/gpu-node-b.prom": "honored",
@@ -55,35 +46,45 @@ GENERATIONS_AT_ONCE = [
         },
         (DCGM, "gpu-dcgm-compat", PROF, NODE),
     ),
-    (
+    "b1+b2": (
         {
             "b1-dcgm-1x/gpu-node-a.prom": "bare",
             "b2-compat-2x/gpu-node-b.prom": "bare",
         },
         ("gpu-dcgm-compat", PROF),
     ),
-]
+    "schemes": (
+        {
+            "c4-4.8.2-default/gpu-node-a.prom": "exported",
+            "c4-4.8.2-default/gpu-node-b.prom": "honored",
+            "c4-4.8.2-default/gpu-node-c.prom": "bare",
+        },
+        (DCGM, PROF),
+    ),
+}
+"""Files that are scraped at once, each with its scheme, and the presets that fit."""
 
 
-@pytest.mark.usefixtures("real_servers")
-@pytest.mark.parametrize(("jobs", "presets"), GENERATIONS_AT_ONCE, ids=["c+d", "e2+c+b", "b1+b2"])
-async def test_presets_of_several_generations_are_combined_from_new_to_old(jobs, presets, tmp_path):
-    with scraping(tmp_path, jobs) as server:
-        detected = await api.detected(server.url)
+@pytest.fixture(scope="module")
+def scraped(
+    real_servers: None, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Mapping[str, real.Prometheus]]:
+    """Yield a Prometheus for each of AT_ONCE."""
+    with worlds.exporters() as port:
+        configs = {name: worlds.configuration(jobs, port) for name, (jobs, _) in AT_ONCE.items()}
+        with worlds.scraping(tmp_path_factory.mktemp("prometheus"), configs) as running:
+            yield running
 
-    assert detected.presets == presets
+
+@pytest.mark.parametrize("name", AT_ONCE)
+async def test_presets_of_several_generations_are_combined_from_new_to_old(name, scraped):
+    detected = await api.detected(scraped[name].url)
+
+    assert detected.presets == AT_ONCE[name][1]
 
 
-@pytest.mark.usefixtures("real_servers")
-async def test_several_scrape_schemes_of_one_generation_are_detected(tmp_path: Path) -> None:
-    jobs = {
-        "c4-4.8.2-default/gpu-node-a.prom": "exported",
-        "c4-4.8.2-default/gpu-node-b.prom": "honored",
-        "c4-4.8.2-default/gpu-node-c.prom": "bare",
-    }
-
-    with scraping(tmp_path, jobs) as server:
-        detected = await api.detected(server.url)
+async def test_several_scrape_schemes_of_one_generation_are_detected(scraped):
+    detected = await api.detected(scraped["schemes"].url)
 
     assert detected.exporters[0].schemes == ("exported", "honored", "direct")
 

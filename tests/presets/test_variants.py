@@ -18,7 +18,6 @@ from adapter.cli import program
 from rules.exporters import detect
 from tools.presets import api, worlds
 from tools.presets.table import EXPORTERS, GOLDEN, METRICS, PRESETS, SCHEMES, VARIANTS
-from tools.presets.worlds import World
 from tools.real.prometheus import Prometheus
 
 DCGM, PROF, NODE = "gpu-dcgm", "gpu-dcgm-prof", "gpu-node"
@@ -133,9 +132,13 @@ def scheme(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(scope="module")
 def servers(real_servers, scheme, tmp_path_factory):
     """Yield a Prometheus for each variant; all tests of one scheme share them."""
-    folders = {World(each, scheme): tmp_path_factory.mktemp("prometheus") for each in WORLDS}
-    with worlds.scraping(folders) as running:
-        yield {world.variant: server for world, server in running.items()}
+    with worlds.exporters() as port:
+        configs = {
+            each: worlds.configuration(dict.fromkeys(worlds.files(each), scheme), port, seconds=5)
+            for each in WORLDS
+        }
+        with worlds.scraping(tmp_path_factory.mktemp("prometheus"), configs) as running:
+            yield running
 
 
 def test_the_table_has_every_variant() -> None:

@@ -6,6 +6,7 @@ by Prometheus itself.
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import time
@@ -16,7 +17,7 @@ from dataclasses import dataclass
 from functools import partial
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from tools import http_server
 from tools.http_server import METRICS, Answer
@@ -31,6 +32,7 @@ EXPORTER_PODS = {
 }
 
 
+Key = TypeVar("Key")
 _UNDATED = re.compile(r"^(?!#)(?:.*\}|[^\s{]+) +\S+$", re.MULTILINE)
 """A sample without a timestamp."""
 
@@ -158,19 +160,24 @@ def _dated(exposition: str) -> str:
 
 
 @contextmanager
-def scraping(worlds: Mapping[World, Path]) -> Iterator[Mapping[World, prometheus.Prometheus]]:
-    """Run a Prometheus for each world in its folder; yield when all targets are scraped."""
-    with ExitStack() as stack, ThreadPoolExecutor(len(worlds)) as pool:
-        port = stack.enter_context(exporters())
-        scraped = (dict.fromkeys(files(world.variant), world.scheme) for world in worlds)
-        started = pool.map(
-            lambda folder, jobs: stack.enter_context(prometheus.run(folder, jobs)),
-            worlds.values(),
-            (configuration(each, port, seconds=5) for each in scraped),
-        )
-        servers = dict(zip(worlds, started, strict=True))
-        for world, server in servers.items():
-            wait_until_scraped(server, len(files(world.variant)))
+def scraping(
+    folder: Path, configs: Mapping[Key, str]
+) -> Iterator[Mapping[Key, prometheus.Prometheus]]:
+    """Run a Prometheus for each config, below `folder`; yield when all targets are scraped.
+
+    All start at once, because each begins to scrape only five seconds after its start.
+    """
+    with ExitStack() as stack, ThreadPoolExecutor(len(configs)) as pool:
+
+        def start(number: int, config: str) -> prometheus.Prometheus:
+            own = folder / str(number)
+            own.mkdir()
+            return stack.enter_context(prometheus.run(own, config))
+
+        started = pool.map(start, itertools.count(), configs.values())
+        servers = dict(zip(configs, started, strict=True))
+        for key, config in configs.items():
+            wait_until_scraped(servers[key], len(json.loads(config)["scrape_configs"]))
         yield servers
 
 
