@@ -141,8 +141,9 @@ def test_alibaba(control_plane: ControlPlane, tmp_path: Path) -> None:
 
             walkthrough.apply("serving.yaml", SERVING_YAML)
             walkthrough.wait_ready(SERVING, 1)
+            scraped: dict[str, float] = {}
             wait_for(
-                lambda: pod_values(c, TEMPERATURE_SERIES),
+                lambda: scraped.update(pod_values(c, TEMPERATURE_SERIES)) or scraped,
                 "the pod's GPU is scraped",
                 seconds=STEP_TIMEOUT,
             )
@@ -155,10 +156,10 @@ def test_alibaba(control_plane: ControlPlane, tmp_path: Path) -> None:
                 for resource in ("pods", "nodes", "namespaces")
                 for metric in METRICS
             }
-            assert walkthrough.metric_values(TEMPERATURE) == pod_values(c, TEMPERATURE_SERIES)
+            walkthrough.wait_for_values(TEMPERATURE, scraped)
             walkthrough.kubectl("scale", "deployment", SERVING, "--replicas=0")
             wait_for(lambda: not c.fleet.pods, "the pod is deleted", seconds=STEP_TIMEOUT)
-            assert walkthrough.metric_values(TEMPERATURE) == {}
+            walkthrough.wait_for_values(TEMPERATURE, {})
 
             walkthrough.kubectl("scale", "deployment", SERVING, "--replicas=1")
             walkthrough.apply("gpu-hpa.yaml", example("fast-style-transfer"))

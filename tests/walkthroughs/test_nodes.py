@@ -94,19 +94,20 @@ def test_nodes(control_plane: ControlPlane, tmp_path: Path) -> None:
             wait_for(
                 lambda: busy_nodes(c) == used_nodes, "both nodes are scraped", seconds=STEP_TIMEOUT
             )
-            assert walkthrough.metric_values(NODES) == {
-                node: 6 * (node in used_nodes) for node in c.fleet.nodes
-            }
+            walkthrough.wait_for_values(
+                NODES, {node: 6 * (node in used_nodes) for node in c.fleet.nodes}
+            )
 
-            code, line = walkthrough.explain(f"nodes/{min(used_nodes)}", "dcgm_gpu_utilization")
+            node = min(used_nodes)
+            value = f"has the value 6 for {node}"
+            code, _ = walkthrough.explain(f"nodes/{node}", "dcgm_gpu_utilization", until=value)
             assert code == 0
-            assert f"has the value 6 for {min(used_nodes)}" in line
 
             walkthrough.check_scale_in(CUDA_TEST, "0/3", replicas=2)
 
 
 def check_node_metric(walkthrough: Walkthrough) -> None:
-    assert walkthrough.metric_values(NODES) == dict.fromkeys(walkthrough.cluster.fleet.nodes, 0)
+    walkthrough.wait_for_values(NODES, dict.fromkeys(walkthrough.cluster.fleet.nodes, 0))
 
 
 def check_each_node_counts_once(walkthrough: Walkthrough) -> None:
@@ -114,8 +115,8 @@ def check_each_node_counts_once(walkthrough: Walkthrough) -> None:
     echo("Prometheus has these pods of namespace `shared` (owner kind, phase, node, utilisation):")
     for kind, owner, suffix, node, phase in SHARED_PODS:
         echo(f"  {f'{owner}-{suffix}':<26}{kind:<13}{phase:<9}{node}  {SHARED_NODES[node]} %")
-    assert walkthrough.metric_values(AVERAGE.format("shared", "trainer")) == {"trainer": 60}
-    assert walkthrough.metric_values(AVERAGE.format("default", CUDA_TEST)) == {CUDA_TEST: 0}
+    walkthrough.wait_for_values(AVERAGE.format("shared", "trainer"), {"trainer": 60})
+    walkthrough.wait_for_values(AVERAGE.format("default", CUDA_TEST), {CUDA_TEST: 0})
 
 
 def check_rules(text: str, folder: Path) -> str:

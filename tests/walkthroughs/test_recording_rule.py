@@ -97,14 +97,15 @@ def check_scale_out(walkthrough: Walkthrough) -> None:
 
 
 def check_unknown_without_a_pod(walkthrough: Walkthrough) -> None:
-    # Long enough for at least one sync of the HPA controller, also on a busy machine.
-    walkthrough.cluster.kubelet.start_seconds = 5
+    walkthrough.cluster.kubelet.start_seconds = 3600
     walkthrough.kubectl("delete", "pods", f"--selector=app={CUDA_TEST}")
     hpa = walkthrough.wait_for_row("<unknown>/5", replicas=1)
     active = hpa.condition("ScalingActive")
     echo(active.message)
     assert active.reason == "FailedGetObjectMetric"
     assert METRIC in active.message
+    walkthrough.cluster.kubelet.start_seconds = 1
+    walkthrough.kubectl("delete", "pods", f"--selector=app={CUDA_TEST}")
     hpa = walkthrough.wait_until_settled("0/5", replicas=1)
     assert hpa.condition("ScalingActive").reason == "ValidMetricFound"
 

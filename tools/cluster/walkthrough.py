@@ -17,7 +17,7 @@ import itertools
 import json
 import shlex
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -75,14 +75,26 @@ class Walkthrough:
         echo(f"$ kubectl {' '.join(arguments)}")
         return self.cluster.control_plane.kubectl(*arguments)
 
-    def explain(self, *arguments: str) -> tuple[int, str]:
-        """Print `gpu-metrics-adapter explain`, run it, and return its exit code and last line."""
+    def explain(self, *arguments: str, until: str) -> tuple[int, str]:
+        """Print `gpu-metrics-adapter explain`, run it, and return its exit code and last line.
+
+        It is run until that line contains `until`: what a busy machine does not answer in time is
+        left out. Raises TimeoutError.
+        """
         echo(f"$ gpu-metrics-adapter explain {shlex.join(arguments)}")
         kubeconfig = f"--kubeconfig={self.cluster.control_plane.kubeconfig}"
-        with contextlib.redirect_stdout(io.StringIO()) as output:
-            code = program.main(["explain", *arguments, kubeconfig])
-        echo(f"  {output.getvalue().splitlines()[-1]}")
-        return code, output.getvalue().splitlines()[-1]
+        code, line = 0, ""
+
+        def is_explained() -> bool:
+            nonlocal code, line
+            with contextlib.redirect_stdout(io.StringIO()) as output:
+                code = program.main(["explain", *arguments, kubeconfig])
+            line = output.getvalue().splitlines()[-1]
+            echo(f"  {line}")
+            return until in line
+
+        wait_for(is_explained, f"the last line contains: {until}", seconds=STEP_TIMEOUT)
+        return code, line
 
     def get_raw(self, path: str) -> Any:
         """Run `kubectl get --raw` and return the document."""
@@ -100,6 +112,14 @@ class Walkthrough:
         }
         echo(", ".join(f"{name} {value:.10g}" for name, value in values.items()) or "no values")
         return values
+
+    def wait_for_values(self, path: str, values: Mapping[str, float]) -> None:
+        """Request a metric until it has these values: a busy machine misses scrapes."""
+        wait_for(
+            lambda: self.metric_values(path) == values,
+            f"{path} has the values {values}",
+            seconds=STEP_TIMEOUT,
+        )
 
     def apply(self, name: str, text: str) -> None:
         """Print `kubectl apply -f NAME` and apply `text`."""

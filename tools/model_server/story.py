@@ -116,7 +116,7 @@ def _tell(walkthrough: Walkthrough, service: Service, ask: Callable[[int], None]
     echo("# the last client goes")
     ask(0)
     walkthrough.wait_for_replicas(1, waiting=lambda waiting: waiting == 0)
-    code, _ = walkthrough.explain("hpa", f"default/{APP}")
+    code, _ = walkthrough.explain("hpa", f"default/{APP}", until=f"default/{APP} keeps 1 replica")
     assert code == 0
 
 
