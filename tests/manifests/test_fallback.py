@@ -194,10 +194,13 @@ def test_without_its_right_the_other_server_refuses_and_rules_are_not_affected(
 ):
     binding = plane.admin.get(f"/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/{ROLE}")
     plane.kubectl("delete", f"clusterrolebinding/{ROLE}")
+
+    def refused() -> bool:
+        status, document = asked(plane, THEIRS)
+        return status == 500 and "answers 403" in str(document["details"]["causes"])
+
     try:
-        wait_for(lambda: value(plane, THEIRS) == "500", "the refusal")
-        _, document = asked(plane, THEIRS)
-        assert "answers 403" in str(document["details"]["causes"])
+        wait_for(refused, "the refusal")
         assert value(plane, OURS) == "['2']"
     finally:
         for key in ("uid", "resourceVersion"):
@@ -380,7 +383,7 @@ def test_a_name_that_no_metric_can_have_is_not_sent(plane, adapter, relay):
 def test_no_answer_harms_more_than_its_request(plane, adapter, relay, attack, words):
     assert value(plane, THEIRS) == "['106']"
     assert value(plane, OURS) == "['2']"
-    attacks.prepare()  # this process measures times, too
+    attacks.prepare()
     pid = adapter.daemon.pid
     before, log = processes.mebibytes(pid, "VmRSS"), len(adapter.log)
     Path(f"/proc/{pid}/clear_refs").write_text("5")
@@ -388,23 +391,26 @@ def test_no_answer_harms_more_than_its_request(plane, adapter, relay, attack, wo
     try:
         with ThreadPoolExecutor(8) as pool:
             attacked = [pool.submit(asked, plane, THEIRS, f"a={each}") for each in range(8)]
-            slowest = 0.0
+            busiest, answered = 0.0, 0
             while not all(each.done() for each in attacked):
-                began = time.monotonic()
+                began = processes.cpu_seconds(pid)
                 assert value(plane, OURS) == "['2']"
-                slowest = max(slowest, time.monotonic() - began)
+                busiest = max(busiest, processes.cpu_seconds(pid) - began)
+                answered += 1
                 time.sleep(0.05)
         answers = [each.result() for each in attacked]
     finally:
         relay.attack = None
 
     grown = processes.mebibytes(pid, "VmHWM") - before
-    print(f"{attack.__name__}: {grown:.0f} MiB more, slowest answer of a rule {slowest:.2f} s")
+    print(f"{attack.__name__}: {grown:.0f} MiB more, CPU of {answered} values {busiest:.2f} s")
     for status, document in answers:
         assert status == 500
         assert words in str(document["details"]["causes"]), document
     assert grown < 100
-    assert slowest < 1
+    # Seconds of the adapter's own work for which a value waited: a busy machine adds none.
+    assert busiest < 1
+    assert answered > 2 or attack is not attacks.slow
     said = adapter.log[log:] + str(answers)
     assert [token for token in tokens(relay) if token in said or token[-40:] in said] == []
     assert value(plane, THEIRS) == "['106']"

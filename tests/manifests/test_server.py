@@ -16,6 +16,7 @@ from certs import secret
 from tools.certificates import INSECURE
 from tools.cluster import server
 from tools.cluster.server import NAME, NAMESPACE, Server
+from tools.control_plane.client import Reply
 from tools.control_plane.plane import ControlPlane
 from tools.real.prometheus import Prometheus, wait_for
 
@@ -96,12 +97,14 @@ def start(adapter: Server) -> tuple[float, float]:
 def get_as(cluster: ControlPlane, user: str, path: str = PODS) -> tuple[int, Any]:
     """Return status and document for `user`, once the aggregator forwards requests."""
     client = cluster.user(user)
-    deadline = time.monotonic() + 20
-    while True:
-        reply = client.request("GET", path)
-        if reply.status != 503 or time.monotonic() > deadline:
-            return reply.status, reply.document
-        time.sleep(0.2)
+    replies: list[Reply] = []
+
+    def forwarded() -> bool:
+        replies.append(client.request("GET", path))
+        return replies[-1].status != 503
+
+    wait_for(forwarded, f"{path} is forwarded")
+    return replies[-1].status, replies[-1].document
 
 
 def test_the_server_is_available_within_seconds_and_authorizes_users(
@@ -170,7 +173,7 @@ def health(adapter: Server) -> str:
     opener = urllib.request.build_opener(
         urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=INSECURE)
     )
-    with opener.open(f"{adapter.url}/readyz?verbose", timeout=5) as response:
+    with opener.open(f"{adapter.url}/readyz?verbose", timeout=60) as response:
         text: str = response.read().decode()
         return text
 
