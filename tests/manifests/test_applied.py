@@ -199,12 +199,20 @@ def replace_secret(applied, document=None):
         applied.admin.call("POST", SECRET.rpartition("/")[0], document)
 
 
+@pytest.fixture(scope="module")
+def secret_as_applied(applied):
+    """The Secret in the overlay, as YAML."""
+    documents = yaml.safe_load_all(applied.kubectl("kustomize", server.OVERLAY))
+    (found,) = (each for each in documents if each["kind"] == "Secret")
+    return yaml.safe_dump(found)
+
+
 @pytest.fixture
-def secret_restored(applied):
+def secret_restored(applied, secret_as_applied):
     """Let a test replace the Secret."""
     yield
     replace_secret(applied)
-    server.install(applied)
+    applied.kubectl("apply", "-f", "-", text=secret_as_applied)
 
 
 async def test_applying_the_manifests_again_keeps_the_ca(apply, applied, kube):

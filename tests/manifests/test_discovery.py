@@ -203,6 +203,7 @@ def test_the_api_server_logs_no_problem_with_the_adapter(
     # Lines without a severity continue an error of several lines.
     problems = [line for line in lines if not line.startswith("I")]
     ours = [line for line in problems if any(each in line.lower() for each in COMPLAINTS)]
-    assert all(published.available(name)[0] for name in adapter.api_services)
+    for name in adapter.api_services:
+        published.wait_available(name)
     about_us = [line for line in ours if not any(each in line for each in NOT_YET_FORWARDED)]
     assert [line for line in about_us if not DISCONNECTED.search(line)] == []

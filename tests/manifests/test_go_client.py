@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -82,18 +83,20 @@ used_cores{{container="main",namespace="default",pod="bert-0"}} 0.25
 used_bytes{{container="main",namespace="default",pod="bert-0"}} 1572864
 used_bytes{{container="side",namespace="default",pod="bert-0"}} 1500.5
 """
-HPA = f"""
+WORKLOAD = """
 apiVersion: apps/v1
 kind: StatefulSet
-metadata: {{name: bert, namespace: default}}
+metadata: {name: bert, namespace: default}
 spec:
   replicas: 2
   podManagementPolicy: Parallel
-  selector: {{matchLabels: {{app: bert}}}}
+  selector: {matchLabels: {app: bert}}
   template:
-    metadata: {{labels: {{app: bert}}}}
-    spec: {{containers: [{{name: main, image: none}}]}}
+    metadata: {labels: {app: bert}}
+    spec: {containers: [{name: main, image: none}]}
 ---
+"""
+HPA = f"""
 apiVersion: autoscaling/v2
 kind: HorizontalPodAutoscaler
 metadata: {{name: bert, namespace: default}}
@@ -122,17 +125,20 @@ def adapter(
         server.installed(control_plane),
         server.with_resource_metrics(control_plane, folder) as overlay,
     ):
-        for line in SERIES.splitlines():
-            scraped.put(line)
+        for later in range(0, 900, 120):
+            scraped.put(*SERIES.splitlines(), at=time.time() + later)
         flags = (f"--prometheus-url={scraped.url}", f"--config={rules}", "-v=6")
         process = Server(control_plane, folder / "server.log", flags, overlay=overlay)
-        control_plane.kubectl("apply", "-f", "-", text=HPA)
+        control_plane.kubectl("apply", "-f", "-", text=WORKLOAD)
         try:
             wait_for(lambda: control_plane.admin.request("GET", POD).status == 200, "pods exist")
             process.start()
+            # Not earlier: the controller would be answered before the first relist.
+            control_plane.kubectl("apply", "-f", "-", text=HPA)
             yield process
         finally:
-            control_plane.kubectl("delete", "--wait=false", "-f", "-", text=HPA)
+            delete = ("delete", "--wait=false", "--ignore-not-found", "-f", "-")
+            control_plane.kubectl(*delete, text=WORKLOAD + HPA)
             process.stop()
 
 

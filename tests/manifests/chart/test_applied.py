@@ -13,9 +13,11 @@ import yaml
 from adapter.cli import program
 from tests.manifests.chart.test_chart import GOLDEN, read
 from tests.manifests.chart.test_chart import RELEASES as NAMES
+from tests.manifests.test_discovery import discovered
 from tests.test_docs import blocks
 from tools import helm
 from tools.helm import CHART, NAMESPACE, template
+from tools.real.prometheus import wait_for
 
 CRDS = {
     "cert-manager.io": ("Issuer", "Certificate"),
@@ -83,9 +85,20 @@ def cluster(control_plane):
     ]
     text = json.dumps({"apiVersion": "v1", "kind": "List", "items": crds})
     control_plane.kubectl("apply", "-f", "-", text=text)
-    control_plane.kubectl("wait", "--for=condition=Established", "crd", "--all")
+    # Discovery lists a kind some time after its CustomResourceDefinition is Established.
+    wait_for(lambda: all(map(kinds_of(control_plane).issuperset, CRDS.values())), "discovery")
     yield control_plane
     control_plane.kubectl("delete", "--wait=false", "-f", "-", text=text)
+
+
+def kinds_of(control_plane):
+    """Return the kinds of CRDS in the cluster's discovery, as kubectl reads it."""
+    return {
+        each["responseKind"]["kind"]
+        for group in CRDS
+        for version in discovered(control_plane, group).values()
+        for each in version["resources"]
+    }
 
 
 @pytest.mark.parametrize("documents", ACCEPTED.values(), ids=ACCEPTED.keys())
