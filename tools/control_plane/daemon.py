@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -97,6 +99,15 @@ class Daemon:
             process.kill()
             process.wait()
             self._process = None
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Let the process not run within this context."""
+        os.kill(self.pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(self.pid, signal.SIGCONT)
 
     def last_lines(self, count: int = 20) -> str:
         """Return the last lines of the log."""

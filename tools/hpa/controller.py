@@ -90,7 +90,7 @@ class Result:
     failures: int = 0
     """Predictions that a metric without a value keeps the replicas."""
     late: int = 0
-    """The controller was faster than the prediction, so there is none."""
+    """The replicas had changed twice before anybody looked."""
     wrong: list[str] = dataclasses.field(default_factory=list)
 
     def __str__(self) -> str:
@@ -98,7 +98,7 @@ class Result:
         return (
             f"{right} of {right + len(self.wrong)} predictions were right: {self.numbers} as one "
             f"number, {self.ranges} as a range, {self.failures} as a metric without a value; "
-            f"{len(self.wrong)} were wrong, {self.late} were late"
+            f"{len(self.wrong)} were wrong, {self.late} were seen too late"
         )
 
 
@@ -161,6 +161,7 @@ class Testbed:
 
     def __init__(self, control_plane: ControlPlane, metrics: Metrics) -> None:
         self._admin = control_plane.admin
+        self._controller = control_plane.controller_manager
         self._metrics = metrics
         self._documents: dict[str, Any] = {}
         create_pod(self._admin, _MARKER, _MARKER, {"containers": [{"name": "a", "image": "none"}]})
@@ -191,8 +192,10 @@ class Testbed:
             batch = cases[start : start + _BATCH]
             self._each(self._create, batch)
             self.wait_until_pods_are_known()
-            self._each(lambda each: self._admin.call("POST", HPAS, each.hpa), batch)
-            self._round(batch, result)
+            with self._controller.paused():
+                self._each(lambda each: self._admin.call("POST", HPAS, each.hpa), batch)
+                predictions = self._each(self._predict, batch)
+            self._round(predictions, result)
             self._each(lambda each: self._admin.call("DELETE", f"{HPAS}/{each.name}"), batch)
         return result
 
@@ -212,15 +215,8 @@ class Testbed:
             if pod["metadata"]["deleted"]:
                 self._admin.call("DELETE", f"{PODS}/{name}")
 
-    def _round(self, batch: Sequence[Case], result: Result) -> None:
-        waiting: dict[str, _Prediction] = {}
-        targets = self._targets()
-        for predicted in self._each(lambda each: self._predict(each, targets), batch):
-            waiting[predicted.case.name] = predicted
-        for name, target in self._targets().items():
-            if name in waiting and waiting[name].generation != target["metadata"]["generation"]:
-                result.late += 1
-                del waiting[name]
+    def _round(self, predictions: Sequence[_Prediction], result: Result) -> None:
+        waiting = {each.case.name: each for each in predictions}
         deadline = time.monotonic() + _SECONDS
         while waiting and time.monotonic() < deadline:
             time.sleep(0.2)
@@ -233,13 +229,14 @@ class Testbed:
         for predicted in waiting.values():
             result.wrong.append(f"{_described(predicted)}: no sync in {_SECONDS:g} s")
 
-    def _predict(self, case: Case, targets: dict[str, Any]) -> _Prediction:
+    def _predict(self, case: Case) -> _Prediction:
+        target = self._admin.get(f"{TARGETS}/{case.name}")
         reads = self._metrics.reads[case.name]
         steps = reading.read(NAMESPACE, case.name, time.time)
         found = self._observed(steps)
         return _Prediction(
             case=case,
-            generation=targets[case.name]["metadata"]["generation"],
+            generation=target["metadata"]["generation"],
             reads=max(reads, self._metrics.reads[case.name]),
             observation=found,
             decision=decision.decide(found.hpa, found.scale.spec, found.proposals, now=time.time()),
