@@ -117,8 +117,11 @@ class Totals:
     def at(self, time: float, around: int = 0) -> float | None:
         """Return the total at a time, or the mean with `around` ones before and after it."""
         index = self._index(time)
-        known = [each for each in self._between(index - around, index + around) if each >= 0]
-        return sum(known) / len(known) if known else None
+        if not around:
+            known = 0 <= index < len(self.values) and self.values[index] >= 0
+            return self.values[index] if known else None
+        several = [each for each in self._between(index - around, index + around) if each >= 0]
+        return sum(several) / len(several) if several else None
 
     def highest(self, begin: float, end: float) -> float:
         """Return the highest total from `begin` to `end`; 0 if there are none."""
@@ -144,7 +147,7 @@ class Forecaster:
         """First check, and the one after the last, in units of _CHECK."""
         self._checks = [_Checks(around=each) for each in _SMOOTHINGS]
         self._best = self._checks[0]
-        self._ago: dict[float, float] = {}
+        self._seasons: dict[float, float] = {}
         """Of each hour, how many seconds before it the load was like that."""
         self._reviewed = 0.0
         self._highest: float | None = None
@@ -163,7 +166,8 @@ class Forecaster:
         last = min(at, max(recent.end, at - _LASTING))
         self._review(past, recent, last)
         around, error = self._best.around, self._best.error
-        now, expected = recent.at(last), self._expected(past, recent, last, at, around)
+        now, (then, later) = recent.at(last), self._ago(past, recent, last, at, around)
+        expected = _expected(now, then, later)
         reason: Reason = "NotRising"
         if not now:
             reason = "NoLoad"
@@ -173,34 +177,19 @@ class Forecaster:
             reason = "Unproven"
         elif error > LARGEST_ERROR:
             reason = "Inaccurate"
-        elif not self._alike(past, recent, last, around):
+        elif not _alike(now, then, later):
             reason = "Unlike"
         elif expected > now:
             expected = min(expected, max(now, self._most(past, recent)))
             reason = "Rising" if expected > now else "NotRising"
         return Forecast(reason=reason, now=now, expected=expected, error=error)
 
-    def _expected(
+    def _ago(
         self, past: Totals, recent: Totals, last: float, at: float, around: int
-    ) -> float | None:
-        """Return the total expected for when a pod that is created at `at` is ready.
-
-        That is the one of a season ago, multiplied by the level at `last`.
-        """
+    ) -> tuple[float | None, float | None]:
+        """Return the totals one season before `last`, and before a pod of `at` is ready."""
         ago = self._back(past, recent, last)
-        now, then = recent.at(last), past.at(last - ago, around)
-        later = past.at(at + self._lead - ago, around)
-        if now is None or later is None:
-            return None
-        if then is None or then <= _NEAR_ZERO * later:
-            return later
-        return later * now / then
-
-    def _alike(self, past: Totals, recent: Totals, at: float, around: int) -> bool:
-        """Return whether the load is at about the level of one season ago."""
-        ago, now = self._back(past, recent, at), recent.at(at) or 0.0
-        then, later = past.at(at - ago, around), past.at(at + self._lead - ago, around) or 0.0
-        return not then or then <= _NEAR_ZERO * later or _LEAST <= now / then <= _MOST
+        return past.at(last - ago, around), past.at(at + self._lead - ago, around)
 
     def _back(self, past: Totals, recent: Totals, at: float) -> float:
         """Return how many seconds ago the load was like that of `at`.
@@ -208,11 +197,11 @@ class Forecaster:
         That is the season, and an hour more or less if the clocks have changed since.
         """
         hour = math.floor(at / _HOUR) * _HOUR
-        if hour not in self._ago:
-            self._ago[hour] = self.season
+        if hour not in self._seasons:
+            self._seasons[hour] = self.season
             if self.season > _DAY:  # else the next day has changed clocks on both sides
-                self._ago[hour] += _shift(past, recent, hour, self.season)
-        return self._ago[hour]
+                self._seasons[hour] += _shift(past, recent, hour, self.season)
+        return self._seasons[hour]
 
     def _most(self, past: Totals, recent: Totals) -> float:
         """Return the highest total that was known at the last review."""
@@ -228,7 +217,7 @@ class Forecaster:
             return
         self._reviewed, self._highest = at, None
         oldest = begin * _CHECK - self._lead - _HOUR
-        self._ago = {hour: ago for hour, ago in self._ago.items() if hour > oldest}
+        self._seasons = {hour: ago for hour, ago in self._seasons.items() if hour > oldest}
         new = range(max(begin, self._end), end)
         for each in self._checks:
             checked = (self._check(past, recent, index * _CHECK, each.around) for index in new)
@@ -248,10 +237,12 @@ class Forecaster:
         """
         began = time - self._lead
         now, came = recent.at(began), recent.at(time)
-        expected = self._expected(past, recent, began, began, around)
-        if now is None or came is None or expected is None:
+        if now is None or came is None:
             return None
-        rise = max(0.0, expected - now) if self._alike(past, recent, began, around) else 0.0
+        then, later = self._ago(past, recent, began, began, around)
+        if (expected := _expected(now, then, later)) is None:
+            return None
+        rise = max(0.0, expected - now) if _alike(now, then, later) else 0.0
         return rise * (came - now), rise * rise
 
 
@@ -278,6 +269,20 @@ class _Checks:
         if len(known) >= _CHECKED * most and expected:
             came = sum(filter(math.isfinite, self._came))
             self.error = min(max(1 - came / expected, 0.0), 1.0)
+
+
+def _expected(now: float | None, then: float | None, later: float | None) -> float | None:
+    """Return the total to come: `later`, one season before, at the level of `now` to `then`."""
+    if now is None or later is None:
+        return None
+    if then is None or then <= _NEAR_ZERO * later:
+        return later
+    return later * now / then
+
+
+def _alike(now: float, then: float | None, later: float | None) -> bool:
+    """Return whether the load is at about the level of one season ago."""
+    return not then or then <= _NEAR_ZERO * (later or 0.0) or _LEAST <= now / then <= _MOST
 
 
 def _shift(past: Totals, recent: Totals, at: float, season: float) -> float:
