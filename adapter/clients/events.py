@@ -20,6 +20,8 @@ from rules.quoting import shorten_middle
 log = logging.getLogger(__name__)
 
 COMPONENT = "gpu-metrics-adapter"
+_MAX_NAME, _DIGEST = 253, 16
+"""Characters of a name, and those of a digest in it."""
 _MAX_MESSAGE = 1000
 """Characters; the API server accepts 1024."""
 _EXISTS, _FORBIDDEN, _GONE, _INVALID = 409, 403, 404, 422
@@ -113,6 +115,12 @@ class EventWriter(Failures):
 
     def _now(self) -> str:
         return dt.datetime.now(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def event_name(subject: str, digest: str) -> str:
+    """Return the name of an Event: that of its object, cut if the two would be too long."""
+    short = digest[:_DIGEST]
+    return f"{subject[: _MAX_NAME - _DIGEST - 1].rstrip('.-')}.{short}"
 
 
 def last_written(event: Mapping[str, Any] | None) -> str:

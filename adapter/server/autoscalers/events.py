@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 
-from adapter.clients.events import EventWriter, last_written
+from adapter.clients.events import EventWriter, event_name, last_written
 from adapter.clients.kubernetes import Kube
 from adapter.server.autoscalers.watched_hpa import WatchedHpa
 
@@ -33,7 +33,7 @@ class Change:
         """Return the name of the Event with this state."""
         state = RESOLVABLE if resolved else UNRESOLVABLE
         digest = hashlib.sha256(f"{self.hpa.uid}/{self.metric}/{state}".encode()).hexdigest()
-        return f"{self.hpa.name}.{digest[:16]}"
+        return event_name(self.hpa.name, digest)
 
 
 class Events:

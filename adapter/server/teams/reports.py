@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
 from adapter.background import guarded
-from adapter.clients.events import EventWriter, Failures
+from adapter.clients.events import EventWriter, Failures, event_name
 from adapter.clients.kubernetes import Kube
 from adapter.clients.limits import Allowances
 from adapter.server.series.generation import Generation
@@ -144,7 +144,7 @@ class Reports:
             "uid": watched.uid,
         }
         with self._events.reporting() as writing:
-            event = f"{name}.{digest.hex()[:16]}"
+            event = event_name(name, digest.hex())
             await self._events.create(
                 event, about, reason=reason, message=each.status, warning=True
             )
