@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 _DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-_DNS_SUBDOMAIN = re.compile(rf"{_DNS_LABEL.pattern}(\.{_DNS_LABEL.pattern})*")
+_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _MAX_NAME = 253
 """Bytes."""
 
@@ -20,8 +20,12 @@ def is_namespace(name: str) -> bool:
 
 
 def is_subdomain(name: str) -> bool:
-    """Return whether a name is a DNS subdomain (RFC 1123), which objects of most kinds need."""
-    return len(name) <= _MAX_NAME and _DNS_SUBDOMAIN.fullmatch(name) is not None
+    """Return whether objects of most kinds can have this name: a DNS subdomain (RFC 1123).
+
+    Parts between dots may be longer than in DNS.
+    https://github.com/kubernetes/apimachinery/blob/master/pkg/util/validation/validation.go
+    """
+    return len(name) <= _MAX_NAME and _SUBDOMAIN.fullmatch(name) is not None
 
 
 def is_path_segment(name: str) -> bool:
@@ -42,7 +46,6 @@ def is_object_name(name: str) -> bool:
 
 
 _NAME = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
-_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _WORD_MUST = (
     "consist of alphanumeric characters, '-', '_' or '.',"
     " and must start and end with an alphanumeric character"
