@@ -118,16 +118,17 @@ def _turn(item: pytest.Item) -> tuple[int, bool]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[object]:
-    """Measure no coverage in slow and real tests, but in those of the commands.
+    """Measure no coverage in slow and real tests, nor in those with random examples.
 
-    Measured tests take up to three times as long, and the others hold the gates; commands have few
-    others. Only real tests trust the certificates of the machine: they may download programs.
+    Measured tests take up to three times as long, and the others hold the gates. Real tests of
+    commands are measured: commands have few others. Only real tests trust the certificates of the
+    machine: they may download programs.
     """
     is_real = item.get_closest_marker("real") is not None
     with contextlib.ExitStack() as stack:
         if not is_real:
             stack.enter_context(mock.patch.dict(os.environ, _NO_ROOTS))
-        if is_real or item.get_closest_marker("slow"):
+        if is_real or any(map(item.get_closest_marker, ("slow", "hypothesis"))):
             stack.enter_context(_unmeasured(programs_only=_COMMANDS in item.nodeid))
         return (yield)
 
