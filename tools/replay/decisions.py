@@ -37,7 +37,7 @@ _PRESENT = 3
 _LATE = (0.05, 0.1, 0.2, 0.4, 0.8)
 """Seconds between a request of the controller and the time that it takes for its decision."""
 _WORKERS = 5
-"""Syncs that the controller does at once, if nobody sets another number."""
+"""Syncs that the controller does at once by default."""
 
 
 @dataclass(kw_only=True)
