@@ -10,8 +10,8 @@ import re
 
 _DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
-_MAX_NAME = 253
-"""Bytes."""
+MAX_NAME = 253
+"""Bytes of the name of an object."""
 
 
 def is_namespace(name: str) -> bool:
@@ -25,7 +25,7 @@ def is_subdomain(name: str) -> bool:
     Parts between dots may be longer than in DNS.
     https://github.com/kubernetes/apimachinery/blob/master/pkg/util/validation/validation.go
     """
-    return len(name) <= _MAX_NAME and _SUBDOMAIN.fullmatch(name) is not None
+    return len(name) <= MAX_NAME and _SUBDOMAIN.fullmatch(name) is not None
 
 
 def is_path_segment(name: str) -> bool:
@@ -42,7 +42,7 @@ def is_object_name(name: str) -> bool:
         size = len(name.encode())
     except UnicodeEncodeError:  # bytes that are not UTF-8
         return False
-    return 0 < size <= _MAX_NAME and is_path_segment(name)
+    return 0 < size <= MAX_NAME and is_path_segment(name)
 
 
 _NAME = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")

@@ -15,13 +15,14 @@ from typing import Any
 from adapter import errors
 from adapter.background import Condition
 from adapter.clients.kubernetes import Kube
+from rules.names import MAX_NAME
 from rules.quoting import shorten_middle
 
 log = logging.getLogger(__name__)
 
 COMPONENT = "gpu-metrics-adapter"
-_MAX_NAME, _DIGEST = 253, 16
-"""Characters of a name, and those of a digest in it."""
+_DIGEST = 16
+"""Characters of a digest in a name."""
 _MAX_MESSAGE = 1000
 """Characters; the API server accepts 1024."""
 _EXISTS, _FORBIDDEN, _GONE, _INVALID = 409, 403, 404, 422
@@ -119,8 +120,7 @@ class EventWriter(Failures):
 
 def event_name(subject: str, digest: str) -> str:
     """Return the name of an Event: that of its object, cut if the two would be too long."""
-    short = digest[:_DIGEST]
-    return f"{subject[: _MAX_NAME - _DIGEST - 1].rstrip('.-')}.{short}"
+    return f"{subject[: MAX_NAME - _DIGEST - 1].rstrip('.-')}.{digest[:_DIGEST]}"
 
 
 def last_written(event: Mapping[str, Any] | None) -> str:

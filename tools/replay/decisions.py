@@ -2,8 +2,8 @@
 
 The real controller scales objects of a CRD, and reads the answers that the server gave at each step
 of a past, step after step, in real time. The pods of the step exist in the real API server. Each
-request for a metric is one sync: its time and the replicas then are recorded. While pods change,
-nobody is answered. All waiting is for what the controller shows, so a busy machine changes nothing.
+request for the first metric is one sync: the replicas then are recorded, and the time of the last
+answer. While pods change, nobody is answered, until the controller shows that it knows them.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ _NODE = "replay"
 _SPEC = {"containers": [{"name": "a", "image": "none"}], "nodeName": _NODE}
 _PRESENT = 3
 """`status.replicas` of each target, which nothing changes."""
-_LATE = (0.05, 0.1, 0.2, 0.4, 0.8)
-"""Seconds between a request of the controller and the time that it takes for its decision."""
+_LATE = (0.05, 0.1, 0.2, 0.4)
+"""Seconds between the last answer to the controller and the time that it takes for its decision."""
 _WORKERS = 5
 """Syncs that the controller does at once by default."""
 
@@ -68,7 +68,7 @@ class Compared:
     def wrong(self) -> list[int]:
         """The syncs at which they differ, although no window or period ended in their moment.
 
-        The controller takes the time itself, up to some tenths of a second after its request.
+        The controller takes the time itself, up to some tenths of a second after the last answer.
         """
         return [
             index
@@ -140,6 +140,7 @@ class _Metrics(controller.Metrics):
         with self._lock:
             step = self._steps.get(number, 0)
             self.replies[path] = compared.row.items[step][index] or None
+            compared.history[-1] = replace(compared.history[-1], time=time.time())
             return super().answer(path, query)
 
     def _begin(self, compared: Compared) -> None:
