@@ -13,6 +13,7 @@ from unittest import mock
 import hypothesis
 import pytest
 
+from adapter.cli.commands import presets_detect
 from adapter.cli.doctor import autoscalers, backend, checks, client, registration, report
 from adapter.server.api import explain
 from adapter.server.causes import collector, evidence
@@ -77,8 +78,8 @@ def empty_prometheus(
 
 @pytest.fixture
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let causes, explanations and doctor wait for all answers also while other processes run."""
-    for module in (collector, evidence, explain, checks, report):
+    """Let causes, explanations, doctor and detect wait for all answers on a busy machine."""
+    for module in (collector, evidence, explain, checks, report, presets_detect):
         monkeypatch.setattr(module, "_TIMEOUT", 60.0)
     for name in ("_ANSWER_TIMEOUT", "_SHORT_TIMEOUT"):
         monkeypatch.setattr(explain, name, 60.0)

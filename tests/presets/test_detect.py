@@ -16,7 +16,6 @@ import pytest
 from aiohttp import web
 
 from adapter import errors
-from adapter.cli.commands import presets_detect
 from adapter.cli.doctor import backend
 from adapter.cli.program import main
 from adapter.clients.kubernetes import Kube
@@ -228,6 +227,7 @@ async def test_prometheus_returns_names_only(server: real.Prometheus, aiohttp_se
     assert b"exporter-x" not in returned
 
 
+@pytest.mark.usefixtures("patience")
 async def test_pods_that_are_not_scraped_are_named_by_detect_and_doctor(
     server: real.Prometheus,
     aiohttp_server,
@@ -242,8 +242,6 @@ async def test_pods_that_are_not_scraped_are_named_by_detect_and_doctor(
     path = kubernetes.kubeconfig(tmp_path, await aiohttp_server(cluster.app()))
     server.put('up{job="vllm",namespace="team",pod="llm-0",instance="a"} 1')
 
-    monkeypatch.setattr(backend, "_PODS_SECONDS", 60)
-    monkeypatch.setattr(presets_detect, "_TIMEOUT", 60)
     await _run("detect", f"--prometheus-url={server.url}", f"--kubeconfig={path}")
     kube = await Kube.connect(path, qps=100, burst=100)
     async with aiohttp.ClientSession() as session:
